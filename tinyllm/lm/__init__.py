@@ -1,0 +1,1 @@
+"""Language models made of counts."""
