@@ -1,0 +1,1 @@
+"""Decoding: one token a pass (`generate`), then several (`spec`)."""

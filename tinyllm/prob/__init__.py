@@ -1,0 +1,1 @@
+"""Uniform draws turned into outcomes: sampling, and accept-or-replace."""
