@@ -1,0 +1,67 @@
+# Two commands: `make lab` opens the book, `make test` runs everything CI runs. Each target is a line or two that you
+# can also type yourself; README.md gives the lines for people without make.
+#
+#   PYTHON=/path/to/python3.12   the Python that the environment is made with
+#   LAB_FLAGS=--allow-root       more words for JupyterLab, such as --no-browser or --port=9999
+#   WORKERS=4                    test processes at a time
+
+VENV := .venv
+BIN := $(if $(filter Windows_NT,$(OS)),Scripts,bin)
+PY := $(VENV)/$(BIN)/python
+INSTALLED := $(VENV)/installed
+CHAPTERS := $(sort $(wildcard book/[0-9][0-9]-*.ipynb))
+WORKERS ?= 2
+
+# The first Python found that will do; PYTHON=... on the command line takes its place.
+USABLE := import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))
+CANDIDATES := python3 python3.13 python3.12 python3.11 python
+PYTHON ?= $(shell for p in $(CANDIDATES); do $$p -c '$(USABLE)' >/dev/null 2>&1 && { echo $$p; break; }; done)
+NO_PYTHON = No usable Python: tinyllm needs version 3.11, 3.12 or 3.13 with the venv module, and \
+$(if $(PYTHON),$(PYTHON) is none,there is none among $(CANDIDATES)). Install one (Debian, Ubuntu: python3 and \
+python3-venv), or name it: make $(or $(MAKECMDGOALS),setup) PYTHON=/path/to/python3.12
+
+.PHONY: help setup model lab test lint book bench constraints
+.DELETE_ON_ERROR:
+
+help:  ## say what there is to make
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## */\t/' | expand -t 13
+
+setup: $(INSTALLED)  ## make the environment in .venv, once
+
+# Made again when a dependency changes; otherwise make only looks at three dates.
+$(INSTALLED): pyproject.toml constraints.txt
+	@$(PY) -c '' 2>/dev/null || $(or $(PYTHON),false) -c '$(USABLE)' 2>/dev/null || { echo '$(NO_PYTHON)'; exit 1; }
+	@$(PY) -c '' 2>/dev/null || $(PYTHON) -m venv --clear $(VENV)
+	@echo "Installing what the book and its tests need into $(VENV); the first time takes a minute or more"
+	$(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[book,test,dev]'
+	@touch $@
+
+model: $(INSTALLED)  ## fetch the real model, once
+	$(PY) -m tinyllm.zoo
+
+lab: $(INSTALLED)  ## environment, model, and JupyterLab open on the first chapter
+	@$(PY) -m tinyllm.zoo || echo "Going on without the model: the chapters that need it will say so."
+	$(PY) -m jupyterlab --ServerApp.root_dir=. $(LAB_FLAGS) $(firstword $(CHAPTERS))
+
+test: $(INSTALLED)  ## environment, model, and everything CI runs
+	@$(PY) -m tinyllm.zoo || echo "Going on without the model: its tests are skipped, or fail where CI is set."
+	@$(MAKE) --no-print-directory lint
+	$(PY) book/pairing.py check
+	$(PY) -m pytest -n $(WORKERS)
+	$(PY) -m pytest -n $(WORKERS) --dist loadfile --nbval book
+
+lint: $(INSTALLED)  ## ruff and mypy
+	$(PY) -m ruff check
+	$(PY) -m mypy
+
+book: $(INSTALLED)  ## pair every notebook with its text and execute it
+	$(PY) book/pairing.py run
+
+bench: $(INSTALLED)  ## every benchmark, one after the other
+	@for script in $(sort $(wildcard bench/*.py)); do echo "== $$script"; $(PY) $$script || exit 1; done
+
+# One list for every Python and system it is tested to resolve on; markers say which line is for which.
+constraints: $(INSTALLED)  ## write constraints.txt anew, from the newest versions that go together
+	$(PY) -m pip install --quiet uv
+	$(PY) -m uv pip compile --quiet --universal --fork-strategy fewest --python-version 3.11 --all-extras --upgrade \
+	  --no-header --no-annotate --no-emit-index-url --output-file constraints.txt pyproject.toml
