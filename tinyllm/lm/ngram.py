@@ -24,6 +24,8 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save as safetensors_bytes
 
+from tinyllm.num.compiled import compiled
+
 START = -1  # the symbol in front of every sequence; sorts before every id and is never predicted
 LARGEST = 2**31 - 1  # ids and counts are int32, in memory and on disk
 
@@ -137,7 +139,7 @@ class NGramLM:
             levels = gamma * levels
             p = gamma * p
             p[np.searchsorted(seen, tokens)] += share
-        out = _log(levels)[self._level_of]  # [V]
+        out: NDArray[np.float64] = _log(levels)[self._level_of]  # [V]
         out[seen] = _log(p)
         return out
 
@@ -277,9 +279,13 @@ def _check_range(smallest: int, largest: int, vocab_size: int) -> None:
         raise ValueError(f"id {bad} is out of range: ids run from 0 to {vocab_size - 1}")
 
 
+@compiled
 def _log(p: NDArray[np.float64]) -> NDArray[np.float64]:
     """math.log of each element; np.log may differ from it in the last bit."""
-    return np.fromiter(map(math.log, p.tolist()), dtype=np.float64, count=len(p))
+    out = np.empty(len(p))
+    for i in range(len(p)):
+        out[i] = math.log(p[i])
+    return out
 
 
 def _count_rows(
