@@ -1,0 +1,681 @@
+"""The Transformer's arithmetic, compiled with Numba: one row's result never depends on what else is computed with it.
+
+Weights stay in the blocks of their file (Q4_1, Q8_0) or in float16 or float32, only reordered so that eight output rows
+lie side by side, one in each lane of a vector. A lane is one output: it is summed over the inputs in a fixed order, and
+several token rows only repeat that order on other data. So a row has the same bits alone, in a chunk, in a batch, and on
+any number of threads. Beside each kernel stands its plain NumPy form, which defines what it computes.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numba
+import numpy as np
+from llvmlite import ir
+from numba import njit, prange, types
+from numba.core import cgutils
+from numba.extending import intrinsic, models, register_model
+from numpy.typing import NDArray
+
+LANES = 8  # output rows computed side by side
+BLOCK = 32  # weights that share a scale in Q4_1 and Q8_0
+FORMATS = ("F32", "F16", "Q4_1", "Q8_0")
+F32, F16, Q4_1, Q8_0 = range(4)
+# Bytes of one block of eight output rows: a single input for the float formats, BLOCK inputs for the packed ones.
+TILE_BYTES = (4 * LANES, 2 * LANES, 2 * 2 * LANES + LANES * BLOCK // 2, 2 * LANES + LANES * BLOCK)
+
+
+def _compiled(**options: Any) -> Callable[[Callable[..., Any]], Any]:
+    """Numba's `njit`, cached on disk where some folder can be written, and only in memory where none can."""
+
+    def decorate(function: Callable[..., Any]) -> Any:
+        try:
+            return njit(cache=True, nogil=True, error_model="numpy", **options)(function)
+        except RuntimeError:  # Numba found no folder for its cache
+            return njit(nogil=True, error_model="numpy", **options)(function)
+
+    return decorate
+
+
+# --- Lanes: vectors of eight, written out, so that the order of every sum is ours and not the compiler's ---------------
+
+
+class Lanes(types.Type):
+    """A Numba type: `rows` vectors of `width` lanes of one element type."""
+
+    def __init__(self, element: str, rows: int, width: int = LANES) -> None:
+        self.element, self.rows, self.width = element, rows, width
+        super().__init__(name=f"Lanes({rows} x {width} x {element})")
+
+    @property
+    def vector(self) -> ir.VectorType:
+        kinds = {"f32": ir.FloatType(), "i32": ir.IntType(32), "i16": ir.IntType(16)}
+        return ir.VectorType(kinds[self.element], self.width)
+
+
+@register_model(Lanes)
+class _LanesModel(models.PrimitiveModel):
+    def __init__(self, manager: Any, lanes: Lanes) -> None:
+        super().__init__(manager, lanes, ir.ArrayType(lanes.vector, lanes.rows))
+
+
+def _pointer(context: Any, builder: Any, array_type: Any, array: Any, indices: Sequence[Any], to: Any) -> Any:
+    """Address of an array element, as a pointer to `to`."""
+    box = context.make_array(array_type)(context, builder, array)
+    at = cgutils.get_item_pointer(context, builder, array_type, box, list(indices), wraparound=False)
+    return builder.bitcast(at, to.as_pointer())
+
+
+def _splat(builder: Any, value: Any, width: int) -> Any:
+    """A vector with `value` in every lane."""
+    vector = ir.VectorType(value.type, width)
+    first = builder.insert_element(ir.Constant(vector, ir.Undefined), value, ir.Constant(ir.IntType(32), 0))
+    return _pick(builder, first, [0] * width)
+
+
+def _pick(builder: Any, vector: Any, lanes: Sequence[int]) -> Any:
+    """The vector of the named lanes."""
+    mask = ir.Constant(ir.VectorType(ir.IntType(32), len(lanes)), list(lanes))
+    return builder.shuffle_vector(vector, ir.Constant(vector.type, ir.Undefined), mask)
+
+
+def _fma(builder: Any, a: Any, b: Any, c: Any) -> Any:
+    """a * b + c, rounded once, in every lane: always fused, so no path can differ by a contraction."""
+    kind = ir.FunctionType(a.type, [a.type] * 3)
+    name = f"llvm.fma.v{a.type.count}f32"
+    return builder.call(cgutils.get_or_insert_function(builder.module, kind, name), [a, b, c])
+
+
+def _float_at(context: Any, builder: Any, array_type: Any, array: Any, indices: Sequence[Any]) -> Any:
+    return builder.load(_pointer(context, builder, array_type, array, indices, ir.FloatType()), align=4)
+
+
+def _row(builder: Any, first: Any, r: int) -> Any:
+    return builder.add(first, ir.Constant(first.type, r))
+
+
+@intrinsic(prefer_literal=True)
+def zeros(typingctx: Any, rows: Any) -> Any:
+    """`rows` vectors of float zeros (`rows` a constant)."""
+    lanes = Lanes("f32", rows.literal_value)
+    return lanes(rows), lambda context, builder, signature, args: context.get_constant_null(lanes)
+
+
+@intrinsic
+def no_total(typingctx: Any, like: Any) -> Any:
+    """As many vectors of integer zeros as `like` has."""
+    lanes = Lanes("i32", like.rows)
+    return lanes(like), lambda context, builder, signature, args: context.get_constant_null(lanes)
+
+
+@intrinsic
+def packed_words(typingctx: Any, data: Any, at: Any) -> Any:
+    """Sixteen 16-bit words, four nibbles in each, from byte `at`."""
+    lanes = Lanes("i16", 1, 2 * LANES)
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        words = builder.load(_pointer(context, builder, data, args[0], [args[1]], lanes.vector), align=1)
+        return builder.insert_value(context.get_constant_null(lanes), words, 0)
+
+    return lanes(data, at), codegen
+
+
+@intrinsic
+def nibble(typingctx: Any, words: Any, shift: Any) -> Any:
+    """The four bits of each word above bit `shift`, 0 to 15."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        shifts = _splat(builder, builder.trunc(args[1], ir.IntType(16)), words.width)
+        low = builder.lshr(builder.extract_value(args[0], 0), shifts)
+        bits = builder.and_(low, ir.Constant(words.vector, [15] * words.width))
+        return builder.insert_value(args[0], bits, 0)
+
+    return words(words, types.int64), codegen
+
+
+@intrinsic
+def signed_bytes(typingctx: Any, data: Any, at: Any) -> Any:
+    """Sixteen signed bytes from byte `at`, widened to 16 bits."""
+    lanes = Lanes("i16", 1, 2 * LANES)
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        narrow = ir.VectorType(ir.IntType(8), lanes.width)
+        loaded = builder.load(_pointer(context, builder, data, args[0], [args[1]], narrow), align=1)
+        return builder.insert_value(context.get_constant_null(lanes), builder.sext(loaded, lanes.vector), 0)
+
+    return lanes(data, at), codegen
+
+
+@intrinsic
+def add_pairs(typingctx: Any, total: Any, weights: Any, x: Any, row: Any, k: Any) -> Any:
+    """total[r] + w[0] * x[row + r, k] + w[1] * x[row + r, k + 1] in every lane, in exact integers.
+
+    Two 16-bit products and their sum are one machine instruction on most processors.
+    """
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        result, w, array, first, column = args
+        wide = ir.VectorType(ir.IntType(32), 2 * LANES)
+        w = builder.sext(builder.extract_value(w, 0), wide)
+        for r in range(total.rows):
+            place = _pointer(context, builder, x, array, [_row(builder, first, r), column], ir.IntType(32))
+            pair = builder.bitcast(_splat(builder, builder.load(place, align=2), LANES), weights.vector)
+            products = builder.mul(w, builder.sext(pair, wide))
+            even = _pick(builder, products, range(0, 2 * LANES, 2))
+            odd = _pick(builder, products, range(1, 2 * LANES, 2))
+            total_r = builder.add(builder.extract_value(result, r), builder.add(even, odd))
+            result = builder.insert_value(result, total_r, r)
+        return result
+
+    return total(total, weights, x, row, k), codegen
+
+
+@intrinsic
+def halves(typingctx: Any, data: Any, at: Any) -> Any:
+    """Eight float16 values from byte `at`, widened to float32."""
+    lanes = Lanes("f32", 1)
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        narrow = ir.VectorType(ir.HalfType(), LANES)
+        loaded = builder.load(_pointer(context, builder, data, args[0], [args[1]], narrow), align=1)
+        return builder.insert_value(context.get_constant_null(lanes), builder.fpext(loaded, lanes.vector), 0)
+
+    return lanes(data, at), codegen
+
+
+@intrinsic
+def floats(typingctx: Any, array: Any, at: Any) -> Any:
+    """Eight neighbouring float32 values, from `array[at]` on (`at` a tuple; for bytes, of the first byte)."""
+    lanes = Lanes("f32", 1)
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        indices = cgutils.unpack_tuple(builder, args[1], len(at))
+        loaded = builder.load(_pointer(context, builder, array, args[0], indices, lanes.vector), align=1)
+        return builder.insert_value(context.get_constant_null(lanes), loaded, 0)
+
+    return lanes(array, at), codegen
+
+
+@intrinsic
+def add_scaled(typingctx: Any, acc: Any, scale: Any, total: Any, x: Any, row: Any, b: Any) -> Any:
+    """acc[r] + scale * (total[r] * x[row + r, b]), the sum fused with its product."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        result, scale_v, totals, array, first, column = args
+        scale_v = builder.extract_value(scale_v, 0)
+        for r in range(acc.rows):
+            factor = _float_at(context, builder, x, array, [_row(builder, first, r), column])
+            counted = builder.sitofp(builder.extract_value(totals, r), acc.vector)
+            scaled = builder.fmul(counted, _splat(builder, factor, LANES))
+            fused = _fma(builder, scale_v, scaled, builder.extract_value(result, r))
+            result = builder.insert_value(result, fused, r)
+        return result
+
+    return acc(acc, scale, total, x, row, b), codegen
+
+
+@intrinsic
+def add_product(typingctx: Any, acc: Any, w: Any, x: Any, row: Any, k: Any) -> Any:
+    """acc[r] + w * x[row + r, k], fused."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        result, w_v, array, first, column = args
+        w_v = builder.extract_value(w_v, 0)
+        for r in range(acc.rows):
+            factor = _float_at(context, builder, x, array, [_row(builder, first, r), column])
+            fused = _fma(builder, w_v, _splat(builder, factor, LANES), builder.extract_value(result, r))
+            result = builder.insert_value(result, fused, r)
+        return result
+
+    return acc(acc, w, x, row, k), codegen
+
+
+@intrinsic
+def add_lanes(typingctx: Any, acc: Any, a: Any, b: Any) -> Any:
+    """acc + a * b lane by lane, fused."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        acc_v, a_v, b_v = (builder.extract_value(v, 0) for v in args)
+        return builder.insert_value(args[0], _fma(builder, a_v, b_v, acc_v), 0)
+
+    return acc(acc, a, b), codegen
+
+
+@intrinsic
+def lane_sum(typingctx: Any, acc: Any) -> Any:
+    """((l0 + l4) + (l2 + l6)) + ((l1 + l5) + (l3 + l7))."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        v = builder.extract_value(args[0], 0)
+        for half in (4, 2, 1):
+            v = builder.fadd(_pick(builder, v, range(half)), _pick(builder, v, range(half, 2 * half)))
+        return builder.extract_element(v, ir.Constant(ir.IntType(32), 0))
+
+    return types.float32(acc), codegen
+
+
+@intrinsic
+def add_weighted(typingctx: Any, acc: Any, weight: Any, values: Any, at: Any) -> Any:
+    """acc + weight * values, fused, for `acc.rows` times eight neighbouring values from `values[at]` on."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        result, factor, array, index = args
+        indices = cgutils.unpack_tuple(builder, index, len(at))
+        whole = ir.ArrayType(acc.vector, acc.rows)
+        start = _pointer(context, builder, values, array, indices, whole)
+        for r in range(acc.rows):
+            place = cgutils.gep_inbounds(builder, start, 0, r)
+            loaded = builder.load(place, align=4)
+            fused = _fma(builder, _splat(builder, factor, LANES), loaded, builder.extract_value(result, r))
+            result = builder.insert_value(result, fused, r)
+        return result
+
+    return acc(acc, types.float32, values, at), codegen
+
+
+@intrinsic
+def store(typingctx: Any, out: Any, row: Any, column: Any, acc: Any) -> Any:
+    """out[row + r, column : column + 8] = acc[r]."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        array, first, at, lanes = args
+        for r in range(acc.rows):
+            place = _pointer(context, builder, out, array, [_row(builder, first, r), at], acc.vector)
+            builder.store(builder.extract_value(lanes, r), place, align=4)
+        return context.get_dummy_value()
+
+    return types.void(out, row, column, acc), codegen
+
+
+@intrinsic
+def store_along(typingctx: Any, out: Any, row: Any, column: Any, acc: Any) -> Any:
+    """out[row, column : column + 8 * acc.rows] = acc, one vector after another."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        array, first, at, lanes = args
+        for r in range(acc.rows):
+            place = _pointer(context, builder, out, array, [first, _row(builder, at, 8 * r)], acc.vector)
+            builder.store(builder.extract_value(lanes, r), place, align=4)
+        return context.get_dummy_value()
+
+    return types.void(out, row, column, acc), codegen
+
+
+# --- Linear layers --------------------------------------------------------------------------------------------------
+
+
+@_compiled()
+def _tile_q4_1(acc, data, at, n_in, rounded, scales, sums, row):  # type: ignore[no-untyped-def]
+    """Eight outputs for acc.rows token rows, from Q4_1 blocks: sum over blocks of d * (q . x) + m * sum(x)."""
+    for b in range(n_in // 32):
+        total = no_total(acc)
+        for k in range(0, 32, 8):
+            words = packed_words(data, at + 32 + 4 * k)
+            total = add_pairs(total, nibble(words, 0), rounded, row, 32 * b + k)
+            total = add_pairs(total, nibble(words, 4), rounded, row, 32 * b + k + 2)
+            total = add_pairs(total, nibble(words, 8), rounded, row, 32 * b + k + 4)
+            total = add_pairs(total, nibble(words, 12), rounded, row, 32 * b + k + 6)
+        acc = add_scaled(acc, halves(data, at), total, scales, row, b)
+        acc = add_product(acc, halves(data, at + 16), sums, row, b)
+        at += 160
+    return acc
+
+
+@_compiled()
+def _tile_q8_0(acc, data, at, n_in, rounded, scales, row):  # type: ignore[no-untyped-def]
+    """Eight outputs for acc.rows token rows, from Q8_0 blocks: sum over blocks of d * (q . x)."""
+    for b in range(n_in // 32):
+        total = no_total(acc)
+        for k in range(0, 32, 2):
+            total = add_pairs(total, signed_bytes(data, at + 16 + 8 * k), rounded, row, 32 * b + k)
+        acc = add_scaled(acc, halves(data, at), total, scales, row, b)
+        at += 272
+    return acc
+
+
+@_compiled()
+def _tile_float(acc, data, at, n_in, kind, x, row):  # type: ignore[no-untyped-def]
+    """Eight outputs for acc.rows token rows, from float16 or float32 weights, input by input."""
+    if kind == F32:
+        for k in range(n_in):
+            acc = add_product(acc, floats(data, (at + 32 * k,)), x, row, k)
+    else:
+        for k in range(n_in):
+            acc = add_product(acc, halves(data, at + 16 * k), x, row, k)
+    return acc
+
+
+@_compiled()
+def _tile(acc, data, at, n_in, kind, x, rounded, scales, sums, row):  # type: ignore[no-untyped-def]
+    if kind == Q4_1:
+        return _tile_q4_1(acc, data, at, n_in, rounded, scales, sums, row)
+    if kind == Q8_0:
+        return _tile_q8_0(acc, data, at, n_in, rounded, scales, row)
+    return _tile_float(acc, data, at, n_in, kind, x, row)
+
+
+@_compiled()
+def _linear(data, matrix, x, rounded, scales, sums, out, part, parts):  # type: ignore[no-untyped-def]
+    """One thread's share of out = x @ W.T: whole tiles of eight outputs, never part of a sum."""
+    start, kind, n_out, n_in = matrix[0], matrix[1], matrix[2], matrix[3]
+    tiles = (n_out + 7) // 8
+    tile_bytes = n_in * 32 if kind == F32 else n_in * 16 if kind == F16 else n_in // 32 * (160 if kind == Q4_1 else 272)
+    for tile in range(tiles * part // parts, tiles * (part + 1) // parts):
+        at = start + tile * tile_bytes
+        row = 0
+        while row + 4 <= len(x):
+            store(out, row, 8 * tile, _tile(zeros(4), data, at, n_in, kind, x, rounded, scales, sums, row))
+            row += 4
+        while row < len(x):
+            store(out, row, 8 * tile, _tile(zeros(1), data, at, n_in, kind, x, rounded, scales, sums, row))
+            row += 1
+
+
+@_compiled()
+def _round_rows(x, rounded, scales, sums):  # type: ignore[no-untyped-def]
+    """Each block of 32 activations as 16-bit integers times one scale: x ~ rounded * scale; sums = scale * sum(rounded)."""
+    magnitudes = x.view(np.int32)  # for floats without their sign, the order of the bits is the order of the values
+    for row in range(len(x)):
+        for b in range(x.shape[1] // 32):
+            largest = np.int32(0)
+            for k in range(32 * b, 32 * b + 32):
+                largest = max(largest, np.int32(magnitudes[row, k] & 0x7FFFFFFF))
+            top = np.int32(largest).view(np.float32)
+            shrink = np.float32(32767.0) / top if top > np.float32(1e-30) else np.float32(0.0)
+            total = np.int32(0)
+            for k in range(32 * b, 32 * b + 32):
+                rounded[row, k] = np.int16(np.rint(x[row, k] * shrink))
+                total += np.int32(rounded[row, k])
+            scales[row, b] = top / np.float32(32767.0)
+            sums[row, b] = np.float32(total) * scales[row, b]
+
+
+# --- The other row by row steps -------------------------------------------------------------------------------------
+
+
+@_compiled()
+def _exp(x):  # type: ignore[no-untyped-def]
+    """e**x in float32 to 2 units in the last place, 0 below -87: 2**n times a polynomial (Cephes expf)."""
+    x = min(max(x, np.float32(-87.0)), np.float32(88.0))
+    n = np.rint(x * np.float32(1.44269504))
+    r = (x - n * np.float32(0.693359375)) + n * np.float32(2.12194440e-4)
+    p = np.float32(1.9875691500e-4)
+    p = p * r + np.float32(1.3981999507e-3)
+    p = p * r + np.float32(8.3334519073e-3)
+    p = p * r + np.float32(4.1665795894e-2)
+    p = p * r + np.float32(1.6666665459e-1)
+    p = p * r + np.float32(5.0000001201e-1)
+    p = p * r * r + r + np.float32(1.0)
+    return p * np.int32((np.int32(n) + 127) << 23).view(np.float32)
+
+
+@_compiled()
+def _rms_norm(x, weight, eps, out):  # type: ignore[no-untyped-def]
+    """out = x / sqrt(mean(x**2) + eps) * weight, row by row; the squares in eight interleaved float32 sums."""
+    for row in range(len(x)):
+        squares = zeros(1)
+        n = x.shape[1]
+        for k in range(0, n, 8):
+            squares = add_lanes(squares, floats(x, (row, k)), floats(x, (row, k)))
+        scale = np.float32(1.0) / np.sqrt(lane_sum(squares) / np.float32(n) + eps)
+        for k in range(n):
+            out[row, k] = x[row, k] * scale * weight[k]
+
+
+@_compiled()
+def _rope(x, cos, sin, positions, n_heads):  # type: ignore[no-untyped-def]
+    """Turn each neighbouring pair of a head's coordinates by its position's angles, in place."""
+    half = cos.shape[1]
+    for row in range(len(x)):
+        p = positions[row]
+        for h in range(n_heads):
+            for i in range(half):
+                at = 2 * (h * half + i)
+                a, b = x[row, at], x[row, at + 1]
+                x[row, at] = a * cos[p, i] - b * sin[p, i]
+                x[row, at + 1] = a * sin[p, i] + b * cos[p, i]
+
+
+@_compiled()
+def _swiglu(gate, up):  # type: ignore[no-untyped-def]
+    """gate = gate / (1 + exp(-gate)) * up, in place."""
+    for row in range(len(gate)):
+        for k in range(gate.shape[1]):
+            g = gate[row, k]
+            gate[row, k] = g / (np.float32(1.0) + _exp(-g)) * up[row, k]
+
+
+@_compiled()
+def _attend(q, keys, values, owner, slots, begin, end, scores, out, part, parts):  # type: ignore[no-untyped-def]
+    """One thread's share of attention: every `parts`-th (row, head) pair, over that row's slots in their order."""
+    n_kv, d_head = keys.shape[1], keys.shape[3]
+    n_heads = q.shape[1] // d_head
+    root = np.float32(1.0 / math.sqrt(d_head))
+    weights = scores[part]
+    for unit in range(part, len(q) * n_heads, parts):
+        row, h = unit // n_heads, unit % n_heads
+        b, kv = owner[row], h // (n_heads // n_kv)
+        n = end[row] - begin[row]
+        largest = np.float32(-np.inf)
+        for i in range(n):
+            slot = slots[begin[row] + i]
+            score = zeros(1)
+            for d in range(0, d_head, 8):
+                score = add_lanes(score, floats(q, (row, h * d_head + d)), floats(keys, (b, kv, slot, d)))
+            weights[i] = lane_sum(score) * root
+            largest = max(largest, weights[i])
+        for i in range(n):
+            weights[i] = _exp(weights[i] - largest)
+        total = np.float32(0.0)
+        for i in range(n):
+            total += weights[i]
+        share = np.float32(1.0) / total
+        d = 0
+        while d < d_head:
+            if d + 32 <= d_head:
+                mixed = zeros(4)
+                for i in range(n):
+                    mixed = add_weighted(mixed, weights[i] * share, values, (b, kv, slots[begin[row] + i], d))
+                store_along(out, row, h * d_head + d, mixed)
+                d += 32
+            else:
+                mixed_8 = zeros(1)
+                for i in range(n):
+                    mixed_8 = add_weighted(mixed_8, weights[i] * share, values, (b, kv, slots[begin[row] + i], d))
+                store_along(out, row, h * d_head + d, mixed_8)
+                d += 8
+
+
+# --- What the model calls -------------------------------------------------------------------------------------------
+
+
+@_compiled(parallel=True)
+def _product(data, matrix, x, parts):  # type: ignore[no-untyped-def]
+    """x @ W.T for every row of x; columns past n_out, up to a multiple of eight, are zero."""
+    rounded, scales, sums = _rounded(x)
+    out = np.empty((len(x), (matrix[2] + 7) // 8 * 8), np.float32)
+    for part in prange(parts):
+        _linear(data, matrix, x, rounded, scales, sums, out, part, parts)
+    return out
+
+
+@_compiled()
+def _rounded(x):  # type: ignore[no-untyped-def]
+    blocks = x.shape[1] // 32
+    rounded = np.empty((len(x), 32 * blocks), np.int16)
+    scales, sums = np.empty((len(x), blocks), np.float32), np.empty((len(x), blocks), np.float32)
+    _round_rows(x, rounded, scales, sums)
+    return rounded, scales, sums
+
+
+@_compiled()
+def _normed(x, weight, eps):  # type: ignore[no-untyped-def]
+    out = np.empty_like(x)
+    _rms_norm(x, weight, eps, out)
+    return out
+
+
+@_compiled(parallel=True)
+def _queries_keys_values(data, layer, norm, eps, x, cos, sin, positions, parts):  # type: ignore[no-untyped-def]
+    """First half of a layer: norm, the three projections, rotation of queries and keys."""
+    rows = _normed(x, norm, eps)
+    rounded, scales, sums = _rounded(rows)
+    q = np.empty((len(x), layer[0, 2]), np.float32)
+    k, v = np.empty((len(x), layer[1, 2]), np.float32), np.empty((len(x), layer[2, 2]), np.float32)
+    for part in prange(parts):
+        _linear(data, layer[0], rows, rounded, scales, sums, q, part, parts)
+        _linear(data, layer[1], rows, rounded, scales, sums, k, part, parts)
+        _linear(data, layer[2], rows, rounded, scales, sums, v, part, parts)
+    d_head = 2 * cos.shape[1]
+    _rope(q, cos, sin, positions, q.shape[1] // d_head)
+    _rope(k, cos, sin, positions, k.shape[1] // d_head)
+    return q, k, v
+
+
+@_compiled()
+def _add(x, y):  # type: ignore[no-untyped-def]
+    for row in range(len(x)):
+        for k in range(x.shape[1]):
+            x[row, k] += y[row, k]
+
+
+@_compiled(parallel=True)
+def _rest_of_layer(data, layer, norm, eps, x, q, keys, values, owner, slots, begin, end, parts):  # type: ignore[no-untyped-def]
+    """Second half of a layer, in place on x: attention over the cache, its output, the feed-forward block."""
+    scores = np.empty((parts, np.max(end - begin)), np.float32)
+    mixed = np.empty_like(q)
+    for part in prange(parts):
+        _attend(q, keys, values, owner, slots, begin, end, scores, mixed, part, parts)
+    rounded, scales, sums = _rounded(mixed)
+    change = np.empty_like(x)
+    for part in prange(parts):
+        _linear(data, layer[3], mixed, rounded, scales, sums, change, part, parts)
+    _add(x, change)
+    rows = _normed(x, norm, eps)
+    rounded, scales, sums = _rounded(rows)
+    gate, up = np.empty((len(x), layer[4, 2]), np.float32), np.empty((len(x), layer[5, 2]), np.float32)
+    for part in prange(parts):
+        _linear(data, layer[4], rows, rounded, scales, sums, gate, part, parts)
+        _linear(data, layer[5], rows, rounded, scales, sums, up, part, parts)
+    _swiglu(gate, up)
+    rounded, scales, sums = _rounded(gate)
+    for part in prange(parts):
+        _linear(data, layer[6], gate, rounded, scales, sums, change, part, parts)
+    _add(x, change)
+
+
+@_compiled(parallel=True)
+def _pack(raw, matrix, data):  # type: ignore[no-untyped-def]
+    """Reorder one matrix's bytes into tiles; rows past the last stay zero."""
+    start, kind, n_out, n_in = matrix[0], matrix[1], matrix[2], matrix[3]
+    tiles = (n_out + 7) // 8
+    for tile in prange(tiles):
+        for lane in range(min(8, n_out - 8 * tile)):
+            row = raw[8 * tile + lane]
+            if kind == F32 or kind == F16:
+                size = 4 if kind == F32 else 2
+                for k in range(n_in):
+                    for i in range(size):
+                        data[start + ((tile * n_in + k) * 8 + lane) * size + i] = row[k * size + i]
+            elif kind == Q8_0:
+                for b in range(n_in // 32):
+                    at = start + (tile * (n_in // 32) + b) * 272
+                    data[at + 2 * lane] = row[34 * b]
+                    data[at + 2 * lane + 1] = row[34 * b + 1]
+                    for k in range(32):
+                        data[at + 16 + (k // 2 * 8 + lane) * 2 + k % 2] = row[34 * b + 2 + k]
+            else:
+                for b in range(n_in // 32):
+                    at = start + (tile * (n_in // 32) + b) * 160
+                    for i in range(2):
+                        data[at + 2 * lane + i] = row[20 * b + i]
+                        data[at + 16 + 2 * lane + i] = row[20 * b + 2 + i]
+                    # Word g of a lane pair holds inputs 8 g + parity + 0, 2, 4, 6 from its lowest bits up.
+                    for g in range(4):
+                        for parity in range(2):
+                            k = 8 * g % 16 + parity
+                            high = 4 if g >= 2 else 0
+                            word = at + 32 + 32 * g + (2 * lane + parity) * 2
+                            source = 20 * b + 4 + k
+                            data[word] = (row[source] >> high & 15) | (row[source + 2] >> high & 15) << 4
+                            data[word + 1] = (row[source + 4] >> high & 15) | (row[source + 6] >> high & 15) << 4
+
+
+class Packed(NamedTuple):
+    """Matrices ready for the kernels: all their bytes, and where, of which format and shape each one is."""
+
+    data: NDArray[np.uint8]  # [bytes]
+    table: NDArray[np.int64]  # [n, 4]: first byte, index in FORMATS, outputs, inputs
+
+
+def packed_size(format: str, n_out: int, n_in: int) -> int:
+    """Bytes that a matrix takes once packed."""
+    blocks = n_in if format in ("F32", "F16") else n_in // BLOCK
+    return (n_out + LANES - 1) // LANES * blocks * TILE_BYTES[FORMATS.index(format)]
+
+
+def pack(matrices: Sequence[tuple[str, tuple[int, int], NDArray[np.uint8]]]) -> Packed:
+    """Pack (format, (outputs, inputs), bytes [outputs, bytes per row]) matrices for the kernels.
+
+    ValueError for a format that is not F32, F16, Q4_1 or Q8_0, or a shape its blocks cannot have.
+    """
+    table = np.zeros((len(matrices), 4), np.int64)
+    size = 0
+    for i, (format, (n_out, n_in), raw) in enumerate(matrices):
+        if format not in FORMATS:
+            raise ValueError(f"Format {format} is not one the kernels compute with: {', '.join(FORMATS)}.")
+        if format in ("Q4_1", "Q8_0") and n_in % BLOCK:
+            raise ValueError(f"A {format} matrix has {n_in} inputs; they come in blocks of {BLOCK}.")
+        table[i] = size, FORMATS.index(format), n_out, n_in
+        size += packed_size(format, n_out, n_in)
+    data = np.zeros(size, np.uint8)
+    for row, (_, _, raw) in zip(table, matrices, strict=True):
+        _pack(raw, row, data)
+    return Packed(data, table)
+
+
+def weight_rows(packed: Packed, i: int, ids: NDArray[np.integer]) -> NDArray[np.float32]:
+    """Rows `ids` of matrix i as float32 [len(ids), inputs]: exactly the numbers the file stands for."""
+    start, kind, n_out, n_in = (int(value) for value in packed.table[i])
+    size = packed_size(FORMATS[kind], n_out, n_in)
+    tiles = packed.data[start : start + size].reshape((n_out + 7) // 8, -1, TILE_BYTES[kind])[ids // LANES]
+    lane = (ids % LANES)[:, None, None]
+
+    def numbers(piece: NDArray[np.uint8], dtype: type[np.floating]) -> NDArray[np.float32]:
+        lanes = np.ascontiguousarray(piece).view(dtype).astype(np.float32)  # [rows, blocks, 8]
+        return np.take_along_axis(lanes, lane, axis=2)  # [rows, blocks, 1]
+
+    if kind == F32 or kind == F16:
+        return numbers(tiles, np.float32 if kind == F32 else np.float16)[:, :, 0]
+    d = numbers(tiles[:, :, :16], np.float16)
+    if kind == Q8_0:
+        q = tiles[:, :, 16:].view(np.int8).reshape(*tiles.shape[:2], 16, 8, 2)
+        q = q[np.arange(len(ids)), :, :, ids % LANES].reshape(*tiles.shape[:2], 32)
+        return (d * q.astype(np.float32)).reshape(len(ids), n_in)
+    m = numbers(tiles[:, :, 16:32], np.float16)
+    words = np.ascontiguousarray(tiles[:, :, 32:]).view(np.uint16).reshape(*tiles.shape[:2], 4, 8, 2)
+    words = words[np.arange(len(ids)), :, :, ids % LANES]  # [rows, blocks, 4, 2]
+    q = (words[:, :, :, None, :] >> np.arange(0, 16, 4, dtype=np.uint16)[:, None]) & 15
+    return (d * q.reshape(*tiles.shape[:2], 32).astype(np.float32) + m).reshape(len(ids), n_in)
+
+
+# --- Threads ---------------------------------------------------------------------------------------------------------
+
+one_caller = threading.RLock()  # Numba's plainest threading layer crashes when two Python threads start work at once
+product, queries_keys_values, rest_of_layer, rms_norm = _product, _queries_keys_values, _rest_of_layer, _normed
+
+
+def threads() -> int:
+    """How many threads a pass is split over."""
+    return int(numba.get_num_threads())
+
+
+def set_threads(n: int) -> None:
+    """Split passes over n threads; the results stay the same bits. ValueError unless 1 <= n <= what Numba started."""
+    if not 1 <= n <= numba.config.NUMBA_NUM_THREADS:
+        raise ValueError(f"{n} threads were asked for; 1 to {numba.config.NUMBA_NUM_THREADS} can be had here.")
+    numba.set_num_threads(n)
