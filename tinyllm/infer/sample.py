@@ -56,7 +56,8 @@ class SamplingParams:
             value = getattr(self, name)
             if not holds or not (value is None or math.isfinite(value)):
                 raise ValueError(f"{name} is {value!r}; it must be {wanted} and finite.")
-        if isinstance(self.stop, str) or not all(isinstance(s, str) for s in self.stop):
+        stop: object = self.stop
+        if not isinstance(stop, list | tuple) or not all(isinstance(s, str) for s in stop):
             raise ValueError(f"stop is {self.stop!r}; it must be a list of strings.")
 
 
@@ -103,7 +104,7 @@ def apply_penalties(
 
 def _as_ids(ids: Ids, vocab_size: int, name: str) -> NDArray[np.int64]:
     array = np.asarray(ids, dtype=np.int64) if len(ids) else np.empty(0, np.int64)
-    if array.size and not (0 <= array.min() and array.max() < vocab_size):
+    if array.size and not (array.min() >= 0 and array.max() < vocab_size):
         bad = array[(array < 0) | (array >= vocab_size)][0]
         raise ValueError(f"{name} holds the id {bad}; ids lie in [0, {vocab_size}).")
     return array
@@ -217,7 +218,7 @@ def _greedy(penalised: NDArray[np.float64]) -> int:
 
 def sampled_entropy(logits: ArrayLike, p: SamplingParams, history: Ids = (), prompt: Ids = ()) -> float:
     """Entropy of `sampling_distribution` in nats: how open the choice was. 0 at temperature 0."""
-    return entropy(sampling_distribution(logits, p, history, prompt)) if p.temperature > 0 else 0.0
+    return entropy(sampling_distribution(logits, p, history, prompt))
 
 
 # Steps 10 and 11: one uniform, one token.
