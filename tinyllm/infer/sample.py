@@ -115,7 +115,8 @@ def token_logprobs(
 ) -> NDArray[np.float64]:
     """The log-probabilities that are reported, float64 `[V]`: log-softmax after penalties, before temperature."""
     penalised = apply_penalties(logits, p, history, prompt)
-    return (penalised - penalised.max()) - _log_normaliser(penalised)
+    shifted: NDArray[np.float64] = penalised - penalised.max()
+    return shifted - _log_normaliser(penalised)
 
 
 def _log_normaliser(penalised: NDArray[np.float64]) -> float:
