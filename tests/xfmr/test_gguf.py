@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from gguf import GGMLQuantizationType, GGUFEndian, GGUFReader, GGUFWriter, quants
 
+from tinyllm import zoo
 from tinyllm.xfmr.gguf import GGUFFile, read_gguf
 
 Q4_1, Q8_0 = GGMLQuantizationType.Q4_1, GGMLQuantizationType.Q8_0
@@ -95,12 +96,12 @@ def test_reads_what_the_gguf_package_reads(tmp_path: Path, alignment: int | None
 
 
 @pytest.mark.model
-def test_reads_the_real_model_as_the_gguf_package_does(smollm2_path: Path) -> None:
+def test_reads_the_real_model_as_the_gguf_package_does() -> None:
     """One wrong token string or offset in 272 tensors would give a model that is subtly another.
 
     KIND: differential.
     """
-    assert_equals_the_package(smollm2_path)
+    assert_equals_the_package(zoo.smollm2_path())
 
 
 def test_tensor_bytes_cannot_be_written(small: Path) -> None:
@@ -224,9 +225,7 @@ def test_no_flipped_bit_moves_the_weights(small: Path, tmp_path: Path) -> None:
         (struct.pack("<2Q", 5, 1) + b"a", struct.pack("<2Q", 5, 2**64 - 1) + b"a", "cut short"),
     ],
 )
-def test_each_fault_has_its_own_sentence(
-    small: Path, tmp_path: Path, old: bytes, new: bytes, reason: str
-) -> None:
+def test_each_fault_has_its_own_sentence(small: Path, tmp_path: Path, old: bytes, new: bytes, reason: str) -> None:
     """A bare "damaged" helps nobody: the sentence says which value is wrong, and what could be read.
 
     KIND: boundary.

@@ -220,6 +220,6 @@ def _format_name(kind: int) -> str:
     from gguf.constants import GGMLQuantizationType
 
     try:
-        return GGMLQuantizationType(kind).name
+        return str(GGMLQuantizationType(kind).name)
     except ValueError:
         return f"number {kind}, which GGUF does not define"
