@@ -1,0 +1,156 @@
+"""Every chapter as it is stored: paired, executed, described, portable. What its cells print is nbval's to check."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pairing
+import pytest
+import yaml
+from nbformat import NotebookNode
+
+ROOT = pairing.BOOK.parent
+CHAPTERS = pairing.chapters()
+every_chapter = pytest.mark.parametrize("name", CHAPTERS)
+
+
+def notebook(name: str) -> NotebookNode:
+    return pairing.read_notebook(pairing.notebook_path(name))
+
+
+def prose(name: str) -> str:
+    return "\n\n".join(cell.source for cell in notebook(name).cells if cell.cell_type == "markdown")
+
+
+def outputs(name: str) -> Iterator[tuple[str, NotebookNode]]:
+    for number, cell in enumerate(notebook(name).cells, start=1):
+        for output in cell.get("outputs", ()):
+            yield f"cell {number}", output
+
+
+def shown_text(name: str) -> str:
+    """Everything a reader can read of a chapter: sources and textual outputs, without pictures."""
+    parts = [cell.source for cell in notebook(name).cells]
+    for _, output in outputs(name):
+        parts.append(output.get("text", ""))
+        parts += [str(value) for kind, value in output.get("data", {}).items() if not kind.startswith("image/png")]
+    return "\n".join(parts)
+
+
+@every_chapter
+def test_text_and_notebook_agree_and_every_cell_was_executed_in_order(name: str) -> None:
+    """nbval passes a cell that never ran, and readers and reviewers must see the same chapter.
+
+    KIND: unit.
+    """
+    assert pairing.problems(name) == []
+
+
+@every_chapter
+def test_nothing_of_the_machine_that_ran_it_is_stored(name: str) -> None:
+    """A version, a path or an address in a notebook changes with every author and every run.
+
+    KIND: unit.
+    """
+    found = notebook(name)
+    assert found.metadata == pairing.build(pairing.cells_of(found)).metadata
+    for cell in found.cells:
+        assert set(cell.metadata) <= {"tags", "jupyter"}, cell.metadata
+    text = shown_text(name)
+    assert not re.search(r"(?<![\w.~])/(?:root|home|Users|work|tmp|private|var)/|[A-Z]:\\", text), "a machine's path"
+    assert not re.search(r"\bat 0x[0-9a-f]{6,}", text), "an object's address"
+
+
+@every_chapter
+def test_a_chapter_opens_with_its_one_title_and_its_promise(name: str) -> None:
+    """A reader decides in five lines whether to read on: the number, the title, what they will be able to do.
+
+    KIND: unit.
+    """
+    first = notebook(name).cells[0]
+    assert first.cell_type == "markdown"
+    fenceless = re.sub(r"^```.*?^```", "", prose(name), flags=re.DOTALL | re.MULTILINE)
+    titles = re.findall(r"^# +(.+)$", fenceless, flags=re.MULTILINE)
+    assert len(titles) == 1, titles
+    title, _, rest = first.source.partition("\n")
+    assert title == f"# {titles[0]}"
+    promise = rest.strip().split("\n\n")[0]
+    assert len(promise.split()) >= 8 and promise.rstrip("*_ ").endswith("."), f"no promise under the title: {promise!r}"
+
+
+@every_chapter
+def test_a_chapter_sets_exercises_and_gives_each_its_solution(name: str) -> None:
+    """Reading is not learning: each chapter asks for something under "Your turn" and folds one answer to it away.
+
+    KIND: unit.
+    """
+    asked = solved = 0
+    for cell in notebook(name).cells:
+        if cell.cell_type == "markdown":
+            asked += len(re.findall(r"your turn", cell.source.partition("\n")[0], flags=re.IGNORECASE))
+        elif "solution" in cell.metadata.get("tags", ()):
+            solved += 1
+            assert asked >= solved, "a solution comes before its exercise"
+    assert solved >= 1
+    assert asked == solved, f"{asked} times 'Your turn' in the first line of a cell, {solved} solutions"
+
+
+@every_chapter
+def test_every_picture_says_in_words_what_it_shows(name: str) -> None:
+    """A reader who cannot see a figure, or whose page did not load it, reads its alternative text.
+
+    KIND: unit.
+    """
+    pictures = 0
+    for where, output in outputs(name):
+        data, metadata = output.get("data", {}), output.get("metadata", {})
+        html = data.get("text/html", "")
+        for tag in re.findall(r"<img\b[^>]*>", html):
+            assert re.search(r"""\balt=["'][^"']{15,}""", tag), f"{where}: <img> without alt text"
+            pictures += 1
+        if "image/png" in data and "<img" not in html:
+            assert len(metadata.get("image/png", {}).get("alt", "")) >= 15, f"{where}: a figure without alt text"
+            pictures += 1
+        for svg in [data.get("image/svg+xml", ""), *re.findall(r"<svg\b.*?</svg>", html, flags=re.DOTALL)]:
+            if svg:
+                assert re.search(r"aria-label=|<title>", svg), f"{where}: a drawing without a title"
+                pictures += 1
+    for alt, _ in re.findall(r"!\[(.*?)\]\((.*?)\)", prose(name)):
+        assert len(alt) >= 15, "an image in the prose without alt text"
+        pictures += 1
+    assert pictures >= 1, "every chapter has at least one picture"
+
+
+@every_chapter
+def test_tests_and_files_that_a_chapter_names_exist(name: str) -> None:
+    """"Checked by test_x" is a promise; it breaks silently when the test is renamed.
+
+    KIND: unit.
+    """
+    tests = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("*.py"))
+    defined = set(re.findall(r"def (test_\w+)\(", tests))
+    defined |= {path.stem for path in (ROOT / "tests").rglob("test_*.py")}
+    named = set(re.findall(r"\b(test_[a-z0-9_]+)\b", prose(name)))
+    assert named - defined == set()
+    folder = pairing.notebook_path(name).parent
+    for target in re.findall(r"\]\((?!https?:|#|mailto:)([^)#\s]+)", prose(name)):
+        assert (folder / target).exists(), f"a link to {target}, which is not there"
+
+
+def test_the_table_of_contents_lists_exactly_the_chapters() -> None:
+    """A chapter that is missing there is missing from the printed book, and a stale line breaks its build.
+
+    KIND: unit.
+    """
+    toc = yaml.safe_load((ROOT / "_toc.yml").read_text(encoding="utf-8"))
+    assert [Path(entry["file"]) for entry in toc["chapters"] or []] == [Path("book") / name for name in CHAPTERS]
+    assert (ROOT / f"{toc['root']}.md").exists()
+
+
+def test_the_readme_lists_exactly_the_chapters() -> None:
+    """The front page sends readers to chapters, in order, by links that work.
+
+    KIND: unit.
+    """
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert re.findall(r"\]\(book/(\d\d-[a-z0-9-]+)\.ipynb\)", readme) == CHAPTERS
