@@ -58,18 +58,20 @@ def real(smollm2_path: Path) -> BPETokenizer:
 
 
 def words(text: str) -> list[str]:
-    """The cut into words: each numeric character alone, then GPT-2's pattern.
+    """The cut into words: each numeric character alone, then GPT-2's pattern on what lies between them.
 
-    Python's `re` has no letter class, so one is put together: a word character that is no digit and no underscore.
+    Python's `re` has no letter class; without digits and underscores, word characters are the letters.
     """
-    pieces = [""]
+    found: list[str] = []
+    between = ""
+    pattern = r"'s|'t|'re|'ve|'m|'ll|'d| ?[^\W_]+| ?(?:[^\s\w]|_)+|\s+(?!\S)|\s+"
     for c in text:
         if unicodedata.category(c).startswith("N"):
-            pieces += [c, ""]
+            found += [*re.findall(pattern, between), c]
+            between = ""
         else:
-            pieces[-1] += c
-    pattern = r"'s|'t|'re|'ve|'m|'ll|'d| ?[^\W\d_]+| ?[0-9]| ?(?:[^\s\w]|_)+|\s+(?!\S)|\s+"
-    return [word for piece in pieces for word in re.findall(pattern, piece)]
+            between += c
+    return found + re.findall(pattern, between)
 
 
 def encode_by_definition(text: str, merges: list[str], token_to_id: Callable[[str], int | None]) -> list[int]:
