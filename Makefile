@@ -8,7 +8,9 @@
 VENV := .venv
 BIN := $(if $(filter Windows_NT,$(OS)),Scripts,bin)
 PY := $(VENV)/$(BIN)/python
-INSTALLED := $(VENV)/installed
+READER := $(VENV)/for-reading
+AUTHOR := $(VENV)/for-authors
+QUIETLY := --quiet --disable-pip-version-check
 CHAPTERS := $(sort $(wildcard book/[0-9][0-9]-*.ipynb))
 WORKERS ?= 2
 
@@ -26,42 +28,47 @@ python3-venv), or name it: make $(or $(MAKECMDGOALS),setup) PYTHON=/path/to/pyth
 help:  ## say what there is to make
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## */\t/' | expand -t 13
 
-setup: $(INSTALLED)  ## make the environment in .venv, once
+setup: $(AUTHOR)  ## make the environment in .venv, once
 
-# Made again when a dependency changes; otherwise make only looks at three dates.
-$(INSTALLED): pyproject.toml constraints.txt
+# Two files say what is installed: what reading takes, and on top of it what changing the course takes. Each is made
+# again when a dependency changes; otherwise make only compares dates.
+$(READER): pyproject.toml constraints.txt
 	@$(PY) -c '' 2>/dev/null || $(or $(PYTHON),false) -c '$(USABLE)' 2>/dev/null || { echo '$(NO_PYTHON)'; exit 1; }
 	@$(PY) -c '' 2>/dev/null || $(PYTHON) -m venv --clear $(VENV)
-	@echo "Installing what the book and its tests need into $(VENV); the first time takes a minute or more"
-	$(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[book,test,dev]'
+	@echo "Installing the book and its tests into $(VENV); the first time takes a minute or more"
+	$(PY) -m pip install $(QUIETLY) -c constraints.txt -e '.[book,test]'
 	@touch $@
 
-model: $(INSTALLED)  ## fetch the real model, once
+$(AUTHOR): $(READER)
+	$(PY) -m pip install $(QUIETLY) -c constraints.txt -e '.[book,test,dev]'
+	@touch $@
+
+model: $(READER)  ## fetch the real model, once
 	$(PY) -m tinyllm.zoo
 
-lab: $(INSTALLED)  ## environment, model, and JupyterLab open on the first chapter
+lab: $(READER)  ## environment, model, and JupyterLab open on the first chapter
 	@$(PY) -m tinyllm.zoo || echo "Going on without the model: the chapters that need it will say so."
 	$(PY) -m jupyterlab --ServerApp.root_dir=. $(LAB_FLAGS) $(firstword $(CHAPTERS))
 
-test: $(INSTALLED)  ## environment, model, and everything CI runs
+test: $(AUTHOR)  ## environment, model, and everything CI runs
 	@$(PY) -m tinyllm.zoo || echo "Going on without the model: its tests are skipped, or fail where CI is set."
 	@$(MAKE) --no-print-directory lint
 	$(PY) book/pairing.py check
 	$(PY) -m pytest -n $(WORKERS)
 	$(PY) -m pytest -n $(WORKERS) --dist loadfile --nbval book
 
-lint: $(INSTALLED)  ## ruff and mypy
+lint: $(AUTHOR)  ## ruff and mypy
 	$(PY) -m ruff check
 	$(PY) -m mypy
 
-book: $(INSTALLED)  ## pair every notebook with its text and execute it
+book: $(AUTHOR)  ## pair every notebook with its text and execute it
 	$(PY) book/pairing.py run
 
-bench: $(INSTALLED)  ## every benchmark, one after the other
-	@for script in $(sort $(wildcard bench/*.py)); do echo "== $$script"; $(PY) $$script || exit 1; done
+bench: $(READER)  ## every benchmark, one after the other
+	@for script in $(sort $(wildcard bench/[a-z]*.py)); do echo "== $$script"; $(PY) $$script || exit 1; done
 
 # One list for every Python and system it is tested to resolve on; markers say which line is for which.
-constraints: $(INSTALLED)  ## write constraints.txt anew, from the newest versions that go together
+constraints: $(AUTHOR)  ## write constraints.txt anew, from the newest versions that go together
 	$(PY) -m pip install --quiet uv
 	$(PY) -m uv pip compile --quiet --universal --fork-strategy fewest --python-version 3.11 --all-extras --upgrade \
 	  --no-header --no-annotate --no-emit-index-url --output-file constraints.txt pyproject.toml
