@@ -29,8 +29,8 @@ F32, F16, Q4_1, Q8_0 = range(4)
 TILE_BYTES = (4 * LANES, 2 * LANES, 2 * 2 * LANES + LANES * BLOCK // 2, 2 * LANES + LANES * BLOCK)
 
 
-def _compiled(**options: Any) -> Callable[[Callable[..., Any]], Any]:
-    """Numba's `njit`, cached on disk where some folder can be written, and only in memory where none can."""
+def _entry(**options: Any) -> Callable[[Callable[..., Any]], Any]:
+    """Compile a function that Python calls: kept on disk where some folder can be written, else in memory only."""
 
     def decorate(function: Callable[..., Any]) -> Any:
         try:
@@ -39,6 +39,9 @@ def _compiled(**options: Any) -> Callable[[Callable[..., Any]], Any]:
             return njit(nogil=True, error_model="numpy", **options)(function)
 
     return decorate
+
+
+_inner = njit(nogil=True, error_model="numpy")  # compiled as a part of the functions above that call it
 
 
 # --- Lanes: vectors of eight, written out, so that the order of every sum is ours and not the compiler's ---------------
@@ -103,6 +106,16 @@ def zeros(typingctx: Any, rows: Any) -> Any:
     """`rows` vectors of float zeros (`rows` a constant)."""
     lanes = Lanes("f32", rows.literal_value)
     return lanes(rows), lambda context, builder, signature, args: context.get_constant_null(lanes)
+
+
+@intrinsic
+def ones(typingctx: Any) -> Any:
+    """One vector of float ones."""
+    lanes = Lanes("f32", 1)
+    value = ir.Constant(lanes.vector, [1.0] * LANES)
+    return lanes(), lambda context, builder, signature, args: builder.insert_value(
+        context.get_constant_null(lanes), value, 0
+    )
 
 
 @intrinsic
@@ -308,7 +321,7 @@ def store_along(typingctx: Any, out: Any, row: Any, column: Any, acc: Any) -> An
 # --- Linear layers --------------------------------------------------------------------------------------------------
 
 
-@_compiled()
+@_inner
 def _tile_q4_1(acc, data, at, n_in, rounded, scales, sums, row):  # type: ignore[no-untyped-def]
     """Eight outputs for acc.rows token rows, from Q4_1 blocks: sum over blocks of d * (q . x) + m * sum(x)."""
     for b in range(n_in // 32):
@@ -325,7 +338,7 @@ def _tile_q4_1(acc, data, at, n_in, rounded, scales, sums, row):  # type: ignore
     return acc
 
 
-@_compiled()
+@_inner
 def _tile_q8_0(acc, data, at, n_in, rounded, scales, row):  # type: ignore[no-untyped-def]
     """Eight outputs for acc.rows token rows, from Q8_0 blocks: sum over blocks of d * (q . x)."""
     for b in range(n_in // 32):
@@ -337,7 +350,7 @@ def _tile_q8_0(acc, data, at, n_in, rounded, scales, row):  # type: ignore[no-un
     return acc
 
 
-@_compiled()
+@_inner
 def _tile_float(acc, data, at, n_in, kind, x, row):  # type: ignore[no-untyped-def]
     """Eight outputs for acc.rows token rows, from float16 or float32 weights, input by input."""
     if kind == F32:
@@ -349,7 +362,7 @@ def _tile_float(acc, data, at, n_in, kind, x, row):  # type: ignore[no-untyped-d
     return acc
 
 
-@_compiled()
+@_inner
 def _tile(acc, data, at, n_in, kind, x, rounded, scales, sums, row):  # type: ignore[no-untyped-def]
     if kind == Q4_1:
         return _tile_q4_1(acc, data, at, n_in, rounded, scales, sums, row)
@@ -358,24 +371,32 @@ def _tile(acc, data, at, n_in, kind, x, rounded, scales, sums, row):  # type: ig
     return _tile_float(acc, data, at, n_in, kind, x, row)
 
 
-@_compiled()
-def _linear(data, matrix, x, rounded, scales, sums, out, part, parts):  # type: ignore[no-untyped-def]
-    """One thread's share of out = x @ W.T: whole tiles of eight outputs, never part of a sum."""
+@_inner
+def _linear(data, matrix, x, rounded, scales, sums, out, column, part, parts):  # type: ignore[no-untyped-def]
+    """One thread's share of out[:, column:] = x @ W.T: whole tiles of eight outputs, never part of a sum."""
     start, kind, n_out, n_in = matrix[0], matrix[1], matrix[2], matrix[3]
     tiles = (n_out + 7) // 8
     tile_bytes = n_in * 32 if kind == F32 else n_in * 16 if kind == F16 else n_in // 32 * (160 if kind == Q4_1 else 272)
     for tile in range(tiles * part // parts, tiles * (part + 1) // parts):
-        at = start + tile * tile_bytes
+        at, to = start + tile * tile_bytes, column + 8 * tile
         row = 0
-        while row + 4 <= len(x):
-            store(out, row, 8 * tile, _tile(zeros(4), data, at, n_in, kind, x, rounded, scales, sums, row))
-            row += 4
         while row < len(x):
-            store(out, row, 8 * tile, _tile(zeros(1), data, at, n_in, kind, x, rounded, scales, sums, row))
-            row += 1
+            left = len(x) - row
+            if left >= 8 or left == 4:
+                store(out, row, to, _tile(zeros(4), data, at, n_in, kind, x, rounded, scales, sums, row))
+                row += 4
+            elif left >= 5:
+                store(out, row, to, _tile(zeros(5), data, at, n_in, kind, x, rounded, scales, sums, row))
+                row += 5
+            elif left >= 2:
+                store(out, row, to, _tile(zeros(2), data, at, n_in, kind, x, rounded, scales, sums, row))
+                row += 2
+            else:
+                store(out, row, to, _tile(zeros(1), data, at, n_in, kind, x, rounded, scales, sums, row))
+                row += 1
 
 
-@_compiled()
+@_inner
 def _round_rows(x, rounded, scales, sums):  # type: ignore[no-untyped-def]
     """Each block of 32 activations as 16-bit integers times one scale: x ~ rounded * scale; sums = scale * sum(rounded)."""
     magnitudes = x.view(np.int32)  # for floats without their sign, the order of the bits is the order of the values
@@ -397,7 +418,7 @@ def _round_rows(x, rounded, scales, sums):  # type: ignore[no-untyped-def]
 # --- The other row by row steps -------------------------------------------------------------------------------------
 
 
-@_compiled()
+@_inner
 def _exp(x):  # type: ignore[no-untyped-def]
     """e**x in float32 to 2 units in the last place, 0 below -87: 2**n times a polynomial (Cephes expf)."""
     x = min(max(x, np.float32(-87.0)), np.float32(88.0))
@@ -413,9 +434,10 @@ def _exp(x):  # type: ignore[no-untyped-def]
     return p * np.int32((np.int32(n) + 127) << 23).view(np.float32)
 
 
-@_compiled()
-def _rms_norm(x, weight, eps, out):  # type: ignore[no-untyped-def]
-    """out = x / sqrt(mean(x**2) + eps) * weight, row by row; the squares in eight interleaved float32 sums."""
+@_inner
+def _rms_norm(x, weight, eps):  # type: ignore[no-untyped-def]
+    """x / sqrt(mean(x**2) + eps) * weight, row by row; the squares in eight interleaved float32 sums."""
+    out = np.empty_like(x)
     for row in range(len(x)):
         squares = zeros(1)
         n = x.shape[1]
@@ -424,9 +446,10 @@ def _rms_norm(x, weight, eps, out):  # type: ignore[no-untyped-def]
         scale = np.float32(1.0) / np.sqrt(lane_sum(squares) / np.float32(n) + eps)
         for k in range(n):
             out[row, k] = x[row, k] * scale * weight[k]
+    return out
 
 
-@_compiled()
+@_inner
 def _rope(x, cos, sin, positions, n_heads):  # type: ignore[no-untyped-def]
     """Turn each neighbouring pair of a head's coordinates by its position's angles, in place."""
     half = cos.shape[1]
@@ -440,140 +463,129 @@ def _rope(x, cos, sin, positions, n_heads):  # type: ignore[no-untyped-def]
                 x[row, at + 1] = a * sin[p, i] + b * cos[p, i]
 
 
-@_compiled()
-def _swiglu(gate, up):  # type: ignore[no-untyped-def]
-    """gate = gate / (1 + exp(-gate)) * up, in place."""
-    for row in range(len(gate)):
-        for k in range(gate.shape[1]):
-            g = gate[row, k]
-            gate[row, k] = g / (np.float32(1.0) + _exp(-g)) * up[row, k]
+@_inner
+def _swiglu(gate_up, out):  # type: ignore[no-untyped-def]
+    """out = gate / (1 + exp(-gate)) * up, where gate_up holds both side by side."""
+    n = out.shape[1]
+    for row in range(len(out)):
+        for k in range(n):
+            gate = gate_up[row, k]
+            out[row, k] = gate / (np.float32(1.0) + _exp(-gate)) * gate_up[row, n + k]
 
 
-@_compiled()
-def _attend(q, keys, values, owner, slots, begin, end, scores, out, part, parts):  # type: ignore[no-untyped-def]
+@_inner
+def _softmax(weights, n):  # type: ignore[no-untyped-def]
+    """The first n weights to probabilities, in place; their sum in eight interleaved sums, then what is left over."""
+    largest = np.float32(-np.inf)
+    for i in range(n):
+        largest = max(largest, weights[i])
+    for i in range(n):
+        weights[i] = _exp(weights[i] - largest)
+    sums = zeros(1)
+    for i in range(0, n - n % 8, 8):
+        sums = add_lanes(sums, floats(weights, (i,)), ones())
+    total = lane_sum(sums)
+    for i in range(n - n % 8, n):
+        total += weights[i]
+    for i in range(n):
+        weights[i] /= total
+
+
+@_inner
+def _mix(acc, weights, n, values, b, kv, slots, first, d):  # type: ignore[no-untyped-def]
+    """Sum over a row's slots, in their order, of weight times value, for 8 * acc.rows coordinates from d on."""
+    for i in range(n):
+        acc = add_weighted(acc, weights[i], values, (b, kv, slots[first + i], d))
+    return acc
+
+
+@_inner
+def _attend(q, n_heads, keys, values, owner, slots, begin, end, scores, out, part, parts):  # type: ignore[no-untyped-def]
     """One thread's share of attention: every `parts`-th (row, head) pair, over that row's slots in their order."""
     n_kv, d_head = keys.shape[1], keys.shape[3]
-    n_heads = q.shape[1] // d_head
-    root = np.float32(1.0 / math.sqrt(d_head))
+    scale = np.float32(1.0 / math.sqrt(d_head))
     weights = scores[part]
     for unit in range(part, len(q) * n_heads, parts):
         row, h = unit // n_heads, unit % n_heads
-        b, kv = owner[row], h // (n_heads // n_kv)
-        n = end[row] - begin[row]
-        largest = np.float32(-np.inf)
+        b, kv, first, n = owner[row], h // (n_heads // n_kv), begin[row], end[row] - begin[row]
         for i in range(n):
-            slot = slots[begin[row] + i]
             score = zeros(1)
             for d in range(0, d_head, 8):
-                score = add_lanes(score, floats(q, (row, h * d_head + d)), floats(keys, (b, kv, slot, d)))
-            weights[i] = lane_sum(score) * root
-            largest = max(largest, weights[i])
-        for i in range(n):
-            weights[i] = _exp(weights[i] - largest)
-        total = np.float32(0.0)
-        for i in range(n):
-            total += weights[i]
-        share = np.float32(1.0) / total
-        d = 0
-        while d < d_head:
-            if d + 32 <= d_head:
-                mixed = zeros(4)
-                for i in range(n):
-                    mixed = add_weighted(mixed, weights[i] * share, values, (b, kv, slots[begin[row] + i], d))
-                store_along(out, row, h * d_head + d, mixed)
-                d += 32
-            else:
-                mixed_8 = zeros(1)
-                for i in range(n):
-                    mixed_8 = add_weighted(mixed_8, weights[i] * share, values, (b, kv, slots[begin[row] + i], d))
-                store_along(out, row, h * d_head + d, mixed_8)
-                d += 8
+                score = add_lanes(score, floats(q, (row, h * d_head + d)), floats(keys, (b, kv, slots[first + i], d)))
+            weights[i] = lane_sum(score) * scale
+        _softmax(weights, n)
+        for d in range(0, d_head - d_head % 32, 32):
+            store_along(out, row, h * d_head + d, _mix(zeros(4), weights, n, values, b, kv, slots, first, d))
+        for d in range(d_head - d_head % 32, d_head, 8):
+            store_along(out, row, h * d_head + d, _mix(zeros(1), weights, n, values, b, kv, slots, first, d))
 
 
 # --- What the model calls -------------------------------------------------------------------------------------------
 
 
-@_compiled(parallel=True)
-def _product(data, matrix, x, parts):  # type: ignore[no-untyped-def]
-    """x @ W.T for every row of x; columns past n_out, up to a multiple of eight, are zero."""
-    rounded, scales, sums = _rounded(x)
-    out = np.empty((len(x), (matrix[2] + 7) // 8 * 8), np.float32)
-    for part in prange(parts):
-        _linear(data, matrix, x, rounded, scales, sums, out, part, parts)
-    return out
-
-
-@_compiled()
-def _rounded(x):  # type: ignore[no-untyped-def]
+@_entry(parallel=True)
+def product(data, matrices, x, parts):  # type: ignore[no-untyped-def]
+    """x @ W.T for every row of x and every W of `matrices` [n, 4], side by side; eight columns are the least."""
     blocks = x.shape[1] // 32
     rounded = np.empty((len(x), 32 * blocks), np.int16)
     scales, sums = np.empty((len(x), blocks), np.float32), np.empty((len(x), blocks), np.float32)
     _round_rows(x, rounded, scales, sums)
-    return rounded, scales, sums
-
-
-@_compiled()
-def _normed(x, weight, eps):  # type: ignore[no-untyped-def]
-    out = np.empty_like(x)
-    _rms_norm(x, weight, eps, out)
+    ends = np.cumsum((matrices[:, 2] + 7) // 8 * 8)
+    out = np.empty((len(x), ends[-1]), np.float32)
+    for part in prange(parts):
+        for i in range(len(matrices)):
+            column = ends[i - 1] if i > 0 else 0
+            _linear(data, matrices[i], x, rounded, scales, sums, out, column, part, parts)
     return out
 
 
-@_compiled(parallel=True)
-def _queries_keys_values(data, layer, norm, eps, x, cos, sin, positions, parts):  # type: ignore[no-untyped-def]
-    """First half of a layer: norm, the three projections, rotation of queries and keys."""
-    rows = _normed(x, norm, eps)
-    rounded, scales, sums = _rounded(rows)
-    q = np.empty((len(x), layer[0, 2]), np.float32)
-    k, v = np.empty((len(x), layer[1, 2]), np.float32), np.empty((len(x), layer[2, 2]), np.float32)
+@_entry(parallel=True)
+def attention(q, n_heads, keys, values, owner, slots, begin, end, parts):  # type: ignore[no-untyped-def]
+    """Row r of q asks the keys of sequence owner[r] in slots[begin[r]:end[r]] and mixes their values."""
+    scores = np.empty((parts, np.max(end - begin)), np.float32)
+    out = np.empty((len(q), n_heads * keys.shape[3]), np.float32)
     for part in prange(parts):
-        _linear(data, layer[0], rows, rounded, scales, sums, q, part, parts)
-        _linear(data, layer[1], rows, rounded, scales, sums, k, part, parts)
-        _linear(data, layer[2], rows, rounded, scales, sums, v, part, parts)
-    d_head = 2 * cos.shape[1]
-    _rope(q, cos, sin, positions, q.shape[1] // d_head)
-    _rope(k, cos, sin, positions, k.shape[1] // d_head)
-    return q, k, v
+        _attend(q, n_heads, keys, values, owner, slots, begin, end, scores, out, part, parts)
+    return out
 
 
-@_compiled()
+@_inner
 def _add(x, y):  # type: ignore[no-untyped-def]
     for row in range(len(x)):
         for k in range(x.shape[1]):
             x[row, k] += y[row, k]
 
 
-@_compiled(parallel=True)
-def _rest_of_layer(data, layer, norm, eps, x, q, keys, values, owner, slots, begin, end, parts):  # type: ignore[no-untyped-def]
-    """Second half of a layer, in place on x: attention over the cache, its output, the feed-forward block."""
-    scores = np.empty((parts, np.max(end - begin)), np.float32)
-    mixed = np.empty_like(q)
-    for part in prange(parts):
-        _attend(q, keys, values, owner, slots, begin, end, scores, mixed, part, parts)
-    rounded, scales, sums = _rounded(mixed)
-    change = np.empty_like(x)
-    for part in prange(parts):
-        _linear(data, layer[3], mixed, rounded, scales, sums, change, part, parts)
-    _add(x, change)
-    rows = _normed(x, norm, eps)
-    rounded, scales, sums = _rounded(rows)
-    gate, up = np.empty((len(x), layer[4, 2]), np.float32), np.empty((len(x), layer[5, 2]), np.float32)
-    for part in prange(parts):
-        _linear(data, layer[4], rows, rounded, scales, sums, gate, part, parts)
-        _linear(data, layer[5], rows, rounded, scales, sums, up, part, parts)
-    _swiglu(gate, up)
-    rounded, scales, sums = _rounded(gate)
-    for part in prange(parts):
-        _linear(data, layer[6], gate, rounded, scales, sums, change, part, parts)
-    _add(x, change)
+@_entry()
+def to_next_cache(
+    data, table, norms, eps, cos, sin, i, x, positions, q, n_heads, keys, values, owner, slots, begin, end, parts
+):  # type: ignore[no-untyped-def]
+    """From one layer's cache to the next one's: what is left of layer i - 1, then q, k and v of layer i, side by side.
+
+    x is changed in place; after the last layer it is normed.
+    """
+    if i > 0:
+        layer = table[7 * i - 6 : 7 * i + 1]
+        _add(x, product(data, layer[3:4], attention(q, n_heads, keys, values, owner, slots, begin, end, parts), parts))
+        gate_up = product(data, layer[4:6], _rms_norm(x, norms[2 * i - 1], eps), parts)
+        inner = np.empty((len(x), gate_up.shape[1] // 2), np.float32)
+        _swiglu(gate_up, inner)
+        _add(x, product(data, layer[6:7], inner, parts))
+    rows = _rms_norm(x, norms[2 * i], eps)
+    if 2 * i + 1 == len(norms):
+        return rows
+    qkv = product(data, table[7 * i + 1 : 7 * i + 4], rows, parts)
+    d_head = 2 * cos.shape[1]
+    _rope(qkv, cos, sin, positions, (table[7 * i + 1, 2] + table[7 * i + 2, 2]) // d_head)
+    return qkv
 
 
-@_compiled(parallel=True)
+@_entry()
 def _pack(raw, matrix, data):  # type: ignore[no-untyped-def]
     """Reorder one matrix's bytes into tiles; rows past the last stay zero."""
     start, kind, n_out, n_in = matrix[0], matrix[1], matrix[2], matrix[3]
     tiles = (n_out + 7) // 8
-    for tile in prange(tiles):
+    for tile in range(tiles):
         for lane in range(min(8, n_out - 8 * tile)):
             row = raw[8 * tile + lane]
             if kind == F32 or kind == F16:
@@ -666,7 +678,6 @@ def weight_rows(packed: Packed, i: int, ids: NDArray[np.integer]) -> NDArray[np.
 # --- Threads ---------------------------------------------------------------------------------------------------------
 
 one_caller = threading.RLock()  # Numba's plainest threading layer crashes when two Python threads start work at once
-product, queries_keys_values, rest_of_layer, rms_norm = _product, _queries_keys_values, _rest_of_layer, _normed
 
 
 def threads() -> int:

@@ -106,7 +106,7 @@ class Llama:
             else:
                 matrices.append((weight.format, (shape[0], shape[1]), weight.data))
         self._packed = kernels.pack(matrices)
-        self._norms = norms  # two a layer, then the last
+        self._norms = np.stack(norms)  # [2 * n_layers + 1, d_model]: two a layer, then the last
         angles = np.arange(config.max_len)[:, None] * config.rope_base ** (
             -np.arange(0, config.d_head, 2) / config.d_head
         )  # [max_len, d_head / 2]
@@ -135,7 +135,7 @@ class Llama:
         part = object.__new__(Llama)
         part.__dict__ |= self.__dict__
         part.config = replace(self.config, n_layers=n)
-        part._norms = self._norms[: 2 * n] + self._norms[-1:]
+        part._norms = np.concatenate([self._norms[: 2 * n], self._norms[-1:]])
         return part
 
     def forward(
@@ -156,35 +156,33 @@ class Llama:
         batch, length = self._check_ids(ids, past)
         places = self._check_positions(positions, past, length)
 
-        c, parts = self.config, kernels.threads()
-        rows = np.arange(batch * length)
-        begin, end = np.zeros(len(rows), np.int64), past + rows % length + 1
-        slots = np.arange(past + length)
+        c, rows = self.config, np.arange(batch * length)
+        begin, end = np.zeros(len(rows), np.int64), past + rows % length + 1  # a row sees the slots up to its own
+        slots, places, owner = np.arange(past + length), np.tile(places, batch), rows // length
+        d_q, d_kv = c.n_heads * c.d_head, c.n_kv_heads * c.d_head
         x = kernels.weight_rows(self._packed, 0, ids.reshape(-1))  # [B * T, d_model]
+        rows, keys = x, np.empty((0, 1, 1, 1), np.float32)
+        values = keys
         with kernels.one_caller:
-            for i in range(c.n_layers):
-                layer = self._packed.table[1 + 7 * i : 8 + 7 * i]
-                q, k, v = kernels.queries_keys_values(
-                    self._packed.data, layer, self._norms[2 * i], np.float32(c.norm_eps), x,
-                    self._cos, self._sin, np.tile(places, batch), parts,
-                )  # [B * T, heads * d_head]  # fmt: skip
-                keys, values = (
-                    new.reshape(batch, length, c.n_kv_heads, c.d_head).transpose(0, 2, 1, 3) for new in (k, v)
-                )  # [B, n_kv_heads, T, d_head]
-                if cache is not None:
-                    keys, values = cache.update(i, keys, values)  # [B, n_kv_heads, past + T, d_head]
-                kernels.rest_of_layer(
-                    self._packed.data, layer, self._norms[2 * i + 1], np.float32(c.norm_eps), x,
-                    q, keys, values, rows // length, slots, begin, end, parts,
-                )  # fmt: skip
-            out = kernels.rms_norm(x, self._norms[-1], np.float32(c.norm_eps))
-        return out.reshape(batch, length, c.d_model)
+            for i in range(c.n_layers + 1):
+                if i > 0:
+                    keys, values = (
+                        rows[:, start : start + d_kv].reshape(batch, length, c.n_kv_heads, c.d_head).swapaxes(1, 2)
+                        for start in (d_q, d_q + d_kv)
+                    )  # [B, n_kv_heads, T, d_head]
+                    if cache is not None:
+                        keys, values = cache.update(i - 1, keys, values)  # [B, n_kv_heads, past + T, d_head]
+                rows = kernels.to_next_cache(
+                    *self._packed, self._norms, np.float32(c.norm_eps), self._cos, self._sin, i, x, places, rows,
+                    c.n_heads, keys, values, owner, slots, begin, end, kernels.threads(),
+                )  # [B * T, d_q + 2 * d_kv], at last [B * T, d_model]  # fmt: skip
+        return rows.reshape(batch, length, c.d_model)
 
     def head(self, hidden: NDArray[np.float32]) -> NDArray[np.float32]:
         """Logits float32 [..., V] of rows that `hidden` returned, [..., d_model]."""
         rows = np.ascontiguousarray(hidden, dtype=np.float32).reshape(-1, self.d_model)
         with kernels.one_caller:
-            logits = kernels.product(self._packed.data, self._packed.table[0], rows, kernels.threads())
+            logits = kernels.product(self._packed.data, self._packed.table[:1], rows, kernels.threads())
         return logits[:, : self.vocab_size].reshape(*hidden.shape[:-1], self.vocab_size)
 
     def _check_ids(self, ids: NDArray[Any], past: int) -> tuple[int, int]:
