@@ -9,6 +9,7 @@ any number of threads. Beside each kernel stands its plain NumPy form, which def
 from __future__ import annotations
 
 import math
+import sys
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -29,19 +30,29 @@ F32, F16, Q4_1, Q8_0 = range(4)
 TILE_BYTES = (4 * LANES, 2 * LANES, 2 * 2 * LANES + LANES * BLOCK // 2, 2 * LANES + LANES * BLOCK)
 
 
-def _entry(**options: Any) -> Callable[[Callable[..., Any]], Any]:
-    """Compile a function that Python calls: kept on disk where some folder can be written, else in memory only."""
+def _entry(signature: str, parallel: bool = False) -> Callable[[Callable[..., Any]], Any]:
+    """Compile a function that Python calls, for one signature, when it is first called.
+
+    It is kept on disk where some folder can be written, else in memory only.
+    """
+    options = {"nogil": True, "error_model": "numpy", "parallel": parallel}
 
     def decorate(function: Callable[..., Any]) -> Any:
         try:
-            return njit(cache=True, nogil=True, error_model="numpy", **options)(function)
+            compiled = njit(cache=True, **options)(function)
         except RuntimeError:  # Numba found no folder for its cache
-            return njit(nogil=True, error_model="numpy", **options)(function)
+            compiled = njit(**options)(function)
+        _entries.append((compiled, signature))
+        return compiled
 
     return decorate
 
 
-_inner = njit(nogil=True, error_model="numpy")  # compiled as a part of the functions above that call it
+_entries: list[tuple[Any, str]] = []
+
+
+_inner = njit(nogil=True, error_model="numpy")
+_inlined = njit(nogil=True, error_model="numpy", inline="always")  # joins its caller before that is compiled
 
 
 # --- Lanes: vectors of eight, written out, so that the order of every sum is ours and not the compiler's ---------------
@@ -321,7 +332,7 @@ def store_along(typingctx: Any, out: Any, row: Any, column: Any, acc: Any) -> An
 # --- Linear layers --------------------------------------------------------------------------------------------------
 
 
-@_inner
+@_inlined
 def _tile_q4_1(acc, data, at, n_in, rounded, scales, sums, row):  # type: ignore[no-untyped-def]
     """Eight outputs for acc.rows token rows, from Q4_1 blocks: sum over blocks of d * (q . x) + m * sum(x)."""
     for b in range(n_in // 32):
@@ -338,7 +349,7 @@ def _tile_q4_1(acc, data, at, n_in, rounded, scales, sums, row):  # type: ignore
     return acc
 
 
-@_inner
+@_inlined
 def _tile_q8_0(acc, data, at, n_in, rounded, scales, row):  # type: ignore[no-untyped-def]
     """Eight outputs for acc.rows token rows, from Q8_0 blocks: sum over blocks of d * (q . x)."""
     for b in range(n_in // 32):
@@ -350,7 +361,7 @@ def _tile_q8_0(acc, data, at, n_in, rounded, scales, row):  # type: ignore[no-un
     return acc
 
 
-@_inner
+@_inlined
 def _tile_float(acc, data, at, n_in, kind, x, row):  # type: ignore[no-untyped-def]
     """Eight outputs for acc.rows token rows, from float16 or float32 weights, input by input."""
     if kind == F32:
@@ -362,7 +373,7 @@ def _tile_float(acc, data, at, n_in, kind, x, row):  # type: ignore[no-untyped-d
     return acc
 
 
-@_inner
+@_inlined
 def _tile(acc, data, at, n_in, kind, x, rounded, scales, sums, row):  # type: ignore[no-untyped-def]
     if kind == Q4_1:
         return _tile_q4_1(acc, data, at, n_in, rounded, scales, sums, row)
@@ -379,7 +390,7 @@ def _linear(data, matrix, x, rounded, scales, sums, out, column, part, parts):  
     tile_bytes = n_in * 32 if kind == F32 else n_in * 16 if kind == F16 else n_in // 32 * (160 if kind == Q4_1 else 272)
     for tile in range(tiles * part // parts, tiles * (part + 1) // parts):
         at, to = start + tile * tile_bytes, column + 8 * tile
-        row = 0
+        row = np.int64(0)  # not a constant: Numba would compile every tile twice
         while row < len(x):
             left = len(x) - row
             if left >= 8 or left == 4:
@@ -418,7 +429,7 @@ def _round_rows(x, rounded, scales, sums):  # type: ignore[no-untyped-def]
 # --- The other row by row steps -------------------------------------------------------------------------------------
 
 
-@_inner
+@_inlined
 def _exp(x):  # type: ignore[no-untyped-def]
     """e**x in float32 to 2 units in the last place, 0 below -87: 2**n times a polynomial (Cephes expf)."""
     x = min(max(x, np.float32(-87.0)), np.float32(88.0))
@@ -473,7 +484,7 @@ def _swiglu(gate_up, out):  # type: ignore[no-untyped-def]
             out[row, k] = gate / (np.float32(1.0) + _exp(-gate)) * gate_up[row, n + k]
 
 
-@_inner
+@_inlined
 def _softmax(weights, n):  # type: ignore[no-untyped-def]
     """The first n weights to probabilities, in place; their sum in eight interleaved sums, then what is left over."""
     largest = np.float32(-np.inf)
@@ -491,7 +502,7 @@ def _softmax(weights, n):  # type: ignore[no-untyped-def]
         weights[i] /= total
 
 
-@_inner
+@_inlined
 def _mix(acc, weights, n, values, b, kv, slots, first, d):  # type: ignore[no-untyped-def]
     """Sum over a row's slots, in their order, of weight times value, for 8 * acc.rows coordinates from d on."""
     for i in range(n):
@@ -523,29 +534,32 @@ def _attend(q, n_heads, keys, values, owner, slots, begin, end, scores, out, par
 # --- What the model calls -------------------------------------------------------------------------------------------
 
 
-@_entry(parallel=True)
+@_entry("f4[:,::1](u1[::1], i8[:,::1], f4[:,::1], i8)", parallel=True)
 def product(data, matrices, x, parts):  # type: ignore[no-untyped-def]
     """x @ W.T for every row of x and every W of `matrices` [n, 4], side by side; eight columns are the least."""
     blocks = x.shape[1] // 32
     rounded = np.empty((len(x), 32 * blocks), np.int16)
     scales, sums = np.empty((len(x), blocks), np.float32), np.empty((len(x), blocks), np.float32)
     _round_rows(x, rounded, scales, sums)
-    ends = np.cumsum((matrices[:, 2] + 7) // 8 * 8)
-    out = np.empty((len(x), ends[-1]), np.float32)
+    width = np.int64(0)
+    for i in range(len(matrices)):
+        width += (matrices[i, 2] + 7) // 8 * 8
+    out = np.empty((len(x), width), np.float32)
     for part in prange(parts):
+        column = np.int64(0)
         for i in range(len(matrices)):
-            column = ends[i - 1] if i > 0 else 0
-            _linear(data, matrices[i], x, rounded, scales, sums, out, column, part, parts)
+            _linear(data, matrices[i], x, rounded, scales, sums, out, column, np.int64(part), parts)
+            column += (matrices[i, 2] + 7) // 8 * 8
     return out
 
 
-@_entry(parallel=True)
+@_entry("f4[:,::1](f4[:,::1], i8, f4[:,:,:,:], f4[:,:,:,:], i8[::1], i8[::1], i8[::1], i8[::1], i8)", parallel=True)
 def attention(q, n_heads, keys, values, owner, slots, begin, end, parts):  # type: ignore[no-untyped-def]
     """Row r of q asks the keys of sequence owner[r] in slots[begin[r]:end[r]] and mixes their values."""
-    scores = np.empty((parts, np.max(end - begin)), np.float32)
+    scores = np.empty((parts, len(slots)), np.float32)
     out = np.empty((len(q), n_heads * keys.shape[3]), np.float32)
     for part in prange(parts):
-        _attend(q, n_heads, keys, values, owner, slots, begin, end, scores, out, part, parts)
+        _attend(q, n_heads, keys, values, owner, slots, begin, end, scores, out, np.int64(part), parts)
     return out
 
 
@@ -556,7 +570,10 @@ def _add(x, y):  # type: ignore[no-untyped-def]
             x[row, k] += y[row, k]
 
 
-@_entry()
+@_entry(
+    "f4[:,::1](u1[::1], i8[:,::1], f4[:,::1], f4, f4[:,::1], f4[:,::1], i8, f4[:,::1], i8[::1], f4[:,::1], i8,"
+    " f4[:,:,:,:], f4[:,:,:,:], i8[::1], i8[::1], i8[::1], i8[::1], i8)"
+)
 def to_next_cache(
     data, table, norms, eps, cos, sin, i, x, positions, q, n_heads, keys, values, owner, slots, begin, end, parts
 ):  # type: ignore[no-untyped-def]
@@ -580,7 +597,7 @@ def to_next_cache(
     return qkv
 
 
-@_entry()
+@_entry("void(Array(u1, 2, 'C', readonly=True), i8[::1], u1[::1])")
 def _pack(raw, matrix, data):  # type: ignore[no-untyped-def]
     """Reorder one matrix's bytes into tiles; rows past the last stay zero."""
     start, kind, n_out, n_in = matrix[0], matrix[1], matrix[2], matrix[3]
@@ -645,6 +662,7 @@ def pack(matrices: Sequence[tuple[str, tuple[int, int], NDArray[np.uint8]]]) -> 
         table[i] = size, FORMATS.index(format), n_out, n_in
         size += packed_size(format, n_out, n_in)
     data = np.zeros(size, np.uint8)
+    prepare()
     for row, (_, _, raw) in zip(table, matrices, strict=True):
         _pack(raw, row, data)
     return Packed(data, table)
@@ -690,3 +708,16 @@ def set_threads(n: int) -> None:
     if not 1 <= n <= numba.config.NUMBA_NUM_THREADS:
         raise ValueError(f"{n} threads were asked for; 1 to {numba.config.NUMBA_NUM_THREADS} can be had here.")
     numba.set_num_threads(n)
+
+
+def prepare() -> None:
+    """Compile the kernels, or read them from Numba's cache; says so when it takes more than a second."""
+    word = "Compiling the kernels: about ten seconds, once; they are kept on disk for the next time."
+    late = threading.Timer(1.0, print, [word], {"file": sys.stderr, "flush": True})
+    late.start()
+    with one_caller:
+        for compiled, signature in _entries:
+            if not compiled.signatures:
+                compiled.compile(signature)
+                compiled.disable_compile()
+    late.cancel()
