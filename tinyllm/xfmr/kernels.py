@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 LANES = 8  # output rows computed side by side
 BLOCK = 32  # weights that share a scale in Q4_1 and Q8_0
+AHEAD = 2048  # bytes between a block being computed and the one being fetched
 FORMATS = ("F32", "F16", "Q4_1", "Q8_0")
 F32, F16, Q4_1, Q8_0 = range(4)
 # Bytes of one block of eight output rows: a single input for the float formats, BLOCK inputs for the packed ones.
@@ -146,6 +147,21 @@ def packed_words(typingctx: Any, data: Any, at: Any) -> Any:
         return builder.insert_value(context.get_constant_null(lanes), words, 0)
 
     return lanes(data, at), codegen
+
+
+@intrinsic
+def fetch_ahead(typingctx: Any, data: Any, at: Any) -> Any:
+    """Ask memory for the bytes at `at` before they are needed; changes no value, and may point past the end."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        i32 = ir.IntType(32)
+        place = _pointer(context, builder, data, args[0], [args[1]], ir.IntType(8))
+        kind = ir.FunctionType(ir.VoidType(), [place.type, i32, i32, i32])
+        prefetch = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
+        builder.call(prefetch, [place, i32(0), i32(3), i32(1)])
+        return context.get_dummy_value()
+
+    return types.void(data, at), codegen
 
 
 @intrinsic
@@ -337,6 +353,8 @@ def _tile_q4_1(acc, data, at, n_in, rounded, scales, sums, row):  # type: ignore
     """Eight outputs for acc.rows token rows, from Q4_1 blocks: sum over blocks of d * (q . x) + m * sum(x)."""
     for b in range(n_in // 32):
         total = no_total(acc)
+        for ahead in range(0, 160, 64):
+            fetch_ahead(data, at + AHEAD + ahead)
         for k in range(0, 32, 8):
             words = packed_words(data, at + 32 + 4 * k)
             total = add_pairs(total, nibble(words, 0), rounded, row, 32 * b + k)
@@ -354,6 +372,8 @@ def _tile_q8_0(acc, data, at, n_in, rounded, scales, row):  # type: ignore[no-un
     """Eight outputs for acc.rows token rows, from Q8_0 blocks: sum over blocks of d * (q . x)."""
     for b in range(n_in // 32):
         total = no_total(acc)
+        for ahead in range(0, 272, 64):
+            fetch_ahead(data, at + AHEAD + ahead)
         for k in range(0, 32, 2):
             total = add_pairs(total, signed_bytes(data, at + 16 + 8 * k), rounded, row, 32 * b + k)
         acc = add_scaled(acc, halves(data, at), total, scales, row, b)
