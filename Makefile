@@ -37,6 +37,7 @@ $(READER): pyproject.toml constraints.txt
 	@$(PY) -c '' 2>/dev/null || $(PYTHON) -m venv --clear $(VENV)
 	@echo "Installing the book and its tests into $(VENV); the first time takes a minute or more"
 	$(PY) -m pip install $(QUIETLY) -c constraints.txt -e '.[book,test]'
+	@$(PY) -m jupyterlab.labextensions disable @jupyterlab/apputils-extension:announcements  # a question about news
 	@touch $@
 
 $(AUTHOR): $(READER)

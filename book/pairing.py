@@ -310,9 +310,11 @@ def _head(cell: Cell) -> str:
 
 def _chosen(wanted: Sequence[str]) -> list[str]:
     names = chapters()
+    if not names:
+        raise SystemExit(f"there are no chapters in {BOOK}")
     for prefix in wanted:
         if not any(name.startswith(prefix) for name in names):
-            raise SystemExit(f"there is no chapter {prefix!r}; there are {', '.join(names) or 'none yet'}")
+            raise SystemExit(f"there is no chapter {prefix!r}; there are {', '.join(names)}")
     return [name for name in names if not wanted or any(name.startswith(prefix) for prefix in wanted)]
 
 

@@ -84,13 +84,15 @@ def test_a_chapter_sets_exercises_and_gives_each_its_solution(name: str) -> None
 
     KIND: unit.
     """
-    asked = solved = 0
+    asked = solved = 0  # "Your turn" headings and solutions so far
     for cell in notebook(name).cells:
         if cell.cell_type == "markdown":
             asked += len(re.findall(r"your turn", cell.source.partition("\n")[0], flags=re.IGNORECASE))
         elif "solution" in cell.metadata.get("tags", ()):
             solved += 1
             assert asked >= solved, "a solution comes before its exercise"
+            # JupyterLab shows the first line of a folded cell.
+            assert cell.source.startswith("# Solution"), "a solution begins with the line `# Solution`"
     assert solved >= 1
     assert asked == solved, f"{asked} times 'Your turn' in the first line of a cell, {solved} solutions"
 
