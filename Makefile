@@ -37,7 +37,8 @@ $(READER): pyproject.toml constraints.txt
 	@$(PY) -c '' 2>/dev/null || $(PYTHON) -m venv --clear $(VENV)
 	@echo "Installing the book and its tests into $(VENV); the first time takes a minute or more"
 	$(PY) -m pip install $(QUIETLY) -c constraints.txt -e '.[book,test]'
-	@$(PY) -m jupyterlab.labextensions disable @jupyterlab/apputils-extension:announcements  # a question about news
+	@# The first screen is the book, not a question about news.
+	@$(PY) -m jupyterlab.labextensions disable @jupyterlab/apputils-extension:announcements 2>/dev/null
 	@touch $@
 
 $(AUTHOR): $(READER)
