@@ -85,6 +85,14 @@ def _pointer(context: Any, builder: Any, array_type: Any, array: Any, indices: S
     return builder.bitcast(at, to.as_pointer())
 
 
+def _neighbours(context: Any, builder: Any, array_type: Any, array: Any, indices: Sequence[Any]) -> Any:
+    """Address of an array element whose last axis is known to be contiguous: cheaper than any stride."""
+    zero = ir.Constant(indices[-1].type, 0)
+    element = context.get_data_type(array_type.dtype)
+    start = _pointer(context, builder, array_type, array, [*indices[:-1], zero], element)
+    return builder.gep(start, [indices[-1]])
+
+
 def _splat(builder: Any, value: Any, width: int) -> Any:
     """A vector with `value` in every lane."""
     vector = ir.VectorType(value.type, width)
@@ -105,6 +113,13 @@ def _fma(builder: Any, a: Any, b: Any, c: Any) -> Any:
     return builder.call(cgutils.get_or_insert_function(builder.module, kind, name), [a, b, c])
 
 
+def _fold(builder: Any, vector: Any, how: str) -> Any:
+    """The sum ("add") or largest ("smax") of the 32-bit integers in a vector: exact, so in no particular order."""
+    kind = ir.FunctionType(vector.type.element, [vector.type])
+    name = f"llvm.vector.reduce.{how}.v{vector.type.count}i32"
+    return builder.call(cgutils.get_or_insert_function(builder.module, kind, name), [vector])
+
+
 def _float_at(context: Any, builder: Any, array_type: Any, array: Any, indices: Sequence[Any]) -> Any:
     return builder.load(_pointer(context, builder, array_type, array, indices, ir.FloatType()), align=4)
 
@@ -118,16 +133,6 @@ def zeros(typingctx: Any, rows: Any) -> Any:
     """`rows` vectors of float zeros (`rows` a constant)."""
     lanes = Lanes("f32", rows.literal_value)
     return lanes(rows), lambda context, builder, signature, args: context.get_constant_null(lanes)
-
-
-@intrinsic
-def ones(typingctx: Any) -> Any:
-    """One vector of float ones."""
-    lanes = Lanes("f32", 1)
-    value = ir.Constant(lanes.vector, [1.0] * LANES)
-    return lanes(), lambda context, builder, signature, args: builder.insert_value(
-        context.get_constant_null(lanes), value, 0
-    )
 
 
 @intrinsic
@@ -233,8 +238,8 @@ def floats(typingctx: Any, array: Any, at: Any) -> Any:
     lanes = Lanes("f32", 1)
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        indices = cgutils.unpack_tuple(builder, args[1], len(at))
-        loaded = builder.load(_pointer(context, builder, array, args[0], indices, lanes.vector), align=1)
+        place = _neighbours(context, builder, array, args[0], cgutils.unpack_tuple(builder, args[1], len(at)))
+        loaded = builder.load(builder.bitcast(place, lanes.vector.as_pointer()), align=1)
         return builder.insert_value(context.get_constant_null(lanes), loaded, 0)
 
     return lanes(array, at), codegen
@@ -274,15 +279,38 @@ def add_product(typingctx: Any, acc: Any, w: Any, x: Any, row: Any, k: Any) -> A
     return acc(acc, w, x, row, k), codegen
 
 
-@intrinsic
-def add_lanes(typingctx: Any, acc: Any, a: Any, b: Any) -> Any:
-    """acc + a * b lane by lane, fused."""
+@intrinsic(prefer_literal=True)
+def add_dot(typingctx: Any, acc: Any, a: Any, at_a: Any, b: Any, at_b: Any, n: Any) -> Any:
+    """acc + a * b lane by lane, fused, over n (a constant) times eight neighbours from a[at_a] and b[at_b] on."""
+    count = n.literal_value
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        acc_v, a_v, b_v = (builder.extract_value(v, 0) for v in args)
-        return builder.insert_value(args[0], _fma(builder, a_v, b_v, acc_v), 0)
+        vectors = ir.ArrayType(acc.vector, count).as_pointer()
+        (a_type, a_at_type), (b_type, b_at_type) = signature.args[1:3], signature.args[3:5]
+        a_at = cgutils.unpack_tuple(builder, args[2], len(a_at_type))
+        b_at = cgutils.unpack_tuple(builder, args[4], len(b_at_type))
+        start_a = builder.bitcast(_neighbours(context, builder, a_type, args[1], a_at), vectors)
+        start_b = builder.bitcast(_neighbours(context, builder, b_type, args[3], b_at), vectors)
+        total = builder.extract_value(args[0], 0)
+        for r in range(count):
+            left = builder.load(cgutils.gep_inbounds(builder, start_a, 0, r), align=4)
+            right = builder.load(cgutils.gep_inbounds(builder, start_b, 0, r), align=4)
+            total = _fma(builder, left, right, total)
+        return builder.insert_value(args[0], total, 0)
 
-    return acc(acc, a, b), codegen
+    return acc(acc, a, at_a, b, at_b, n), codegen
+
+
+@intrinsic
+def add_neighbours(typingctx: Any, acc: Any, array: Any, at: Any) -> Any:
+    """acc + eight neighbouring values from array[at] on."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        place = _neighbours(context, builder, array, args[1], [args[2]])
+        values = builder.load(builder.bitcast(place, acc.vector.as_pointer()), align=4)
+        return builder.insert_value(args[0], builder.fadd(builder.extract_value(args[0], 0), values), 0)
+
+    return acc(acc, array, at), codegen
 
 
 @intrinsic
@@ -304,9 +332,8 @@ def add_weighted(typingctx: Any, acc: Any, weight: Any, values: Any, at: Any) ->
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         result, factor, array, index = args
-        indices = cgutils.unpack_tuple(builder, index, len(at))
-        whole = ir.ArrayType(acc.vector, acc.rows)
-        start = _pointer(context, builder, values, array, indices, whole)
+        start = _neighbours(context, builder, values, array, cgutils.unpack_tuple(builder, index, len(at)))
+        start = builder.bitcast(start, ir.ArrayType(acc.vector, acc.rows).as_pointer())
         for r in range(acc.rows):
             place = cgutils.gep_inbounds(builder, start, 0, r)
             loaded = builder.load(place, align=4)
@@ -427,23 +454,44 @@ def _linear(data, matrix, x, rounded, scales, sums, out, column, part, parts):  
                 row += 1
 
 
+@intrinsic
+def round_block(typingctx: Any, x: Any, row: Any, k: Any, rounded: Any) -> Any:
+    """Write x[row, k : k + 32] as 16-bit integers, the largest 32767; return the scale and the sum of the integers."""
+    result = types.Tuple([types.float32, types.int32])
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        source, first, column, target = args
+        f32, i32 = ir.FloatType(), ir.IntType(32)
+        block, words = ir.VectorType(f32, BLOCK), ir.VectorType(ir.IntType(16), BLOCK)
+        values = builder.load(_pointer(context, builder, x, source, [first, column], block), align=4)
+        # Without their sign bit, floats are ordered as their bits are; integers have one maximum in any order.
+        bits = builder.bitcast(values, ir.VectorType(i32, BLOCK))
+        bits = builder.and_(bits, ir.Constant(bits.type, [0x7FFFFFFF] * BLOCK))
+        largest = builder.bitcast(_fold(builder, bits, "smax"), f32)
+        least = ir.Constant(f32, 2.0**-100)  # a block this small is as good as zero, and its inverse would overflow
+        inverse = builder.fdiv(ir.Constant(f32, 32767.0), largest)
+        inverse = builder.select(builder.fcmp_ordered("<", largest, least), ir.Constant(f32, 0.0), inverse)
+        nearest = cgutils.get_or_insert_function(
+            builder.module, ir.FunctionType(block, [block]), f"llvm.rint.v{BLOCK}f32"
+        )
+        near = builder.call(nearest, [builder.fmul(values, _splat(builder, inverse, BLOCK))])
+        integers = builder.fptosi(near, ir.VectorType(i32, BLOCK))
+        place = _pointer(context, builder, rounded, target, [first, column], words)
+        builder.store(builder.trunc(integers, words), place, align=2)
+        scale = builder.fdiv(largest, ir.Constant(f32, 32767.0))
+        return context.make_tuple(builder, result, [scale, _fold(builder, integers, "add")])
+
+    return result(x, row, k, rounded), codegen
+
+
 @_inner
 def _round_rows(x, rounded, scales, sums):  # type: ignore[no-untyped-def]
-    """Each block of 32 activations as 16-bit integers times one scale: x ~ rounded * scale; sums = scale * sum(rounded)."""
-    magnitudes = x.view(np.int32)  # for floats without their sign, the order of the bits is the order of the values
+    """Each block of 32 activations as 16-bit integers times a scale: x ~ rounded * scale; sums = scale * sum(rounded)."""
     for row in range(len(x)):
         for b in range(x.shape[1] // 32):
-            largest = np.int32(0)
-            for k in range(32 * b, 32 * b + 32):
-                largest = max(largest, np.int32(magnitudes[row, k] & 0x7FFFFFFF))
-            top = np.int32(largest).view(np.float32)
-            shrink = np.float32(32767.0) / top if top > np.float32(1e-30) else np.float32(0.0)
-            total = np.int32(0)
-            for k in range(32 * b, 32 * b + 32):
-                rounded[row, k] = np.int16(np.rint(x[row, k] * shrink))
-                total += np.int32(rounded[row, k])
-            scales[row, b] = top / np.float32(32767.0)
-            sums[row, b] = np.float32(total) * scales[row, b]
+            scale, total = round_block(x, row, 32 * b, rounded)
+            scales[row, b] = scale
+            sums[row, b] = np.float32(total) * scale
 
 
 # --- The other row by row steps -------------------------------------------------------------------------------------
@@ -473,7 +521,7 @@ def _rms_norm(x, weight, eps):  # type: ignore[no-untyped-def]
         squares = zeros(1)
         n = x.shape[1]
         for k in range(0, n, 8):
-            squares = add_lanes(squares, floats(x, (row, k)), floats(x, (row, k)))
+            squares = add_dot(squares, x, (row, k), x, (row, k), 1)
         scale = np.float32(1.0) / np.sqrt(lane_sum(squares) / np.float32(n) + eps)
         for k in range(n):
             out[row, k] = x[row, k] * scale * weight[k]
@@ -514,7 +562,7 @@ def _softmax(weights, n):  # type: ignore[no-untyped-def]
         weights[i] = _exp(weights[i] - largest)
     sums = zeros(1)
     for i in range(0, n - n % 8, 8):
-        sums = add_lanes(sums, floats(weights, (i,)), ones())
+        sums = add_neighbours(sums, weights, i)
     total = lane_sum(sums)
     for i in range(n - n % 8, n):
         total += weights[i]
@@ -539,15 +587,19 @@ def _attend(q, n_heads, keys, values, owner, slots, begin, end, scores, out, par
     for unit in range(part, len(q) * n_heads, parts):
         row, h = unit // n_heads, unit % n_heads
         b, kv, first, n = owner[row], h // (n_heads // n_kv), begin[row], end[row] - begin[row]
+        wide = d_head - d_head % 64  # eight vectors at a time, then one: the order is the same for every row
         for i in range(n):
+            key = (b, kv, slots[first + i])
             score = zeros(1)
-            for d in range(0, d_head, 8):
-                score = add_lanes(score, floats(q, (row, h * d_head + d)), floats(keys, (b, kv, slots[first + i], d)))
+            for d in range(0, wide, 64):
+                score = add_dot(score, q, (row, h * d_head + d), keys, (*key, d), 8)
+            for d in range(wide, d_head, 8):
+                score = add_dot(score, q, (row, h * d_head + d), keys, (*key, d), 1)
             weights[i] = lane_sum(score) * scale
         _softmax(weights, n)
-        for d in range(0, d_head - d_head % 32, 32):
-            store_along(out, row, h * d_head + d, _mix(zeros(4), weights, n, values, b, kv, slots, first, d))
-        for d in range(d_head - d_head % 32, d_head, 8):
+        for d in range(0, wide, 64):
+            store_along(out, row, h * d_head + d, _mix(zeros(8), weights, n, values, b, kv, slots, first, d))
+        for d in range(wide, d_head, 8):
             store_along(out, row, h * d_head + d, _mix(zeros(1), weights, n, values, b, kv, slots, first, d))
 
 

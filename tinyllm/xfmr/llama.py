@@ -156,26 +156,23 @@ class Llama:
         batch, length = self._check_ids(ids, past)
         places = self._check_positions(positions, past, length)
 
-        c, rows = self.config, np.arange(batch * length)
+        c, parts, rows = self.config, kernels.threads(), np.arange(batch * length)
         begin, end = np.zeros(len(rows), np.int64), past + rows % length + 1  # a row sees the slots up to its own
         slots, places, owner = np.arange(past + length), np.tile(places, batch), rows // length
-        d_q, d_kv = c.n_heads * c.d_head, c.n_kv_heads * c.d_head
         x = kernels.weight_rows(self._packed, 0, ids.reshape(-1))  # [B * T, d_model]
         rows, keys = x, np.empty((0, 1, 1, 1), np.float32)
         values = keys
         with kernels.one_caller:
             for i in range(c.n_layers + 1):
                 if i > 0:
-                    keys, values = (
-                        rows[:, start : start + d_kv].reshape(batch, length, c.n_kv_heads, c.d_head).swapaxes(1, 2)
-                        for start in (d_q, d_q + d_kv)
-                    )  # [B, n_kv_heads, T, d_head]
+                    heads = rows.reshape(batch, length, -1, c.d_head).swapaxes(1, 2)  # [B, n_heads + 2 n_kv, T, d_head]
+                    keys, values = heads[:, c.n_heads : -c.n_kv_heads], heads[:, -c.n_kv_heads :]
                     if cache is not None:
                         keys, values = cache.update(i - 1, keys, values)  # [B, n_kv_heads, past + T, d_head]
                 rows = kernels.to_next_cache(
                     *self._packed, self._norms, np.float32(c.norm_eps), self._cos, self._sin, i, x, places, rows,
-                    c.n_heads, keys, values, owner, slots, begin, end, kernels.threads(),
-                )  # [B * T, d_q + 2 * d_kv], at last [B * T, d_model]  # fmt: skip
+                    c.n_heads, keys, values, owner, slots, begin, end, parts,
+                )  # [B * T, (n_heads + 2 n_kv) * d_head], at last [B * T, d_model]  # fmt: skip
         return rows.reshape(batch, length, c.d_model)
 
     def head(self, hidden: NDArray[np.float32]) -> NDArray[np.float32]:
