@@ -83,8 +83,8 @@ def cells_of(notebook: NotebookNode) -> list[Cell]:
 
 
 def read_text(path: Path) -> list[Cell]:
-    """The cells of a chapter's text."""
-    return cells_of(jupytext.reads(path.read_text(encoding="utf-8"), fmt=PERCENT))
+    """The cells of a chapter's text; a header that Jupytext wrote into it says nothing about them."""
+    return cells_of(jupytext.reads(_headless(path.read_text(encoding="utf-8")), fmt=PERCENT))
 
 
 def read_notebook(path: Path) -> NotebookNode:
@@ -96,9 +96,7 @@ def write_text(path: Path, cells: Sequence[Cell]) -> None:
     """Write a chapter's text; ValueError, and nothing written, when the format cannot carry the cells."""
     notebook = nbformat.v4.new_notebook(cells=[_new_cell(cell, id=None) for cell in cells])
     only_tags = {**PERCENT, "cell_metadata_filter": "tags,-all", "notebook_metadata_filter": "-all"}
-    text = jupytext.writes(notebook, fmt=only_tags)
-    # Jupytext opens with a header that names its own version, which would change with every upgrade.
-    text = re.sub(r"\A# ---\n.*?^# ---\n+", "", text, flags=re.DOTALL | re.MULTILINE)
+    text = _headless(jupytext.writes(notebook, fmt=only_tags))
     if cells_of(jupytext.reads(text, fmt=PERCENT)) != list(cells):
         raise ValueError(
             f"{path.name}: written as text, the notebook's cells do not read back as they are; "
@@ -111,6 +109,11 @@ def write_notebook(path: Path, notebook: NotebookNode) -> None:
     """Write a notebook file, whole or not at all."""
     nbformat.validate(notebook)
     _replace(path, nbformat.writes(notebook) + "\n")
+
+
+def _headless(text: str) -> str:
+    # The header names Jupytext's own version, so it would change with every upgrade.
+    return re.sub(r"\A# ---\n.*?^# ---\n+", "", text, flags=re.DOTALL | re.MULTILINE)
 
 
 def _replace(path: Path, text: str) -> None:
