@@ -329,9 +329,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sub = commands.add_parser(command, help=summary)
         sub.add_argument("chapters", nargs="*", help="chapter numbers, such as 09; all when none is given")
         if command == "run":
-            sub.add_argument(
-                "--keep", choices=("text", "notebook"), help="the side to take if both were edited"
-            )
+            sub.add_argument("--keep", choices=("text", "notebook"), help="the side to take if both were edited")
     options = parser.parse_args(arguments)
     names = _chosen(options.chapters)
     failed = False
