@@ -375,6 +375,11 @@ def store_along(typingctx: Any, out: Any, row: Any, column: Any, acc: Any) -> An
 # --- Linear layers --------------------------------------------------------------------------------------------------
 
 
+def plain_product(x: NDArray[np.float32], weights: NDArray[np.float32]) -> NDArray[np.float32]:
+    """What `product` computes, up to rounding: x [rows, inputs] times weights [outputs, inputs] transposed."""
+    return x @ weights.T
+
+
 @_inlined
 def _tile_q4_1(acc, data, at, n_in, rounded, scales, sums, row):  # type: ignore[no-untyped-def]
     """Eight outputs for acc.rows token rows, from Q4_1 blocks: sum over blocks of d * (q . x) + m * sum(x)."""
@@ -484,8 +489,15 @@ def round_block(typingctx: Any, x: Any, row: Any, k: Any, rounded: Any) -> Any:
     return result(x, row, k, rounded), codegen
 
 
+def plain_rounding(x: NDArray[np.float32]) -> NDArray[np.float32]:
+    """What packed weights are multiplied with: x [rows, inputs], each block of 32 on a grid of 65,535 even steps."""
+    blocks = x.reshape(len(x), -1, BLOCK)  # [rows, blocks, 32]
+    scale = np.abs(blocks).max(axis=2, keepdims=True) / np.float32(32767)
+    return (np.rint(blocks / np.where(scale > 0, scale, 1)) * scale).reshape(x.shape)
+
+
 @_inner
-def _round_rows(x, rounded, scales, sums):  # type: ignore[no-untyped-def]
+def round_rows(x, rounded, scales, sums):  # type: ignore[no-untyped-def]
     """Each block of 32 activations as 16-bit integers times a scale: x ~ rounded * scale; sums = scale * sum(rounded)."""
     for row in range(len(x)):
         for b in range(x.shape[1] // 32):
@@ -513,8 +525,13 @@ def _exp(x):  # type: ignore[no-untyped-def]
     return p * np.int32((np.int32(n) + 127) << 23).view(np.float32)
 
 
+def plain_rms_norm(x: NDArray[np.float32], weight: NDArray[np.float32], eps: float) -> NDArray[np.float32]:
+    """Rows over their root mean square, times weight (Zhang and Sennrich 2019)."""
+    return x / np.sqrt((x * x).mean(axis=-1, keepdims=True) + np.float32(eps)) * weight
+
+
 @_inner
-def _rms_norm(x, weight, eps):  # type: ignore[no-untyped-def]
+def rms_norm(x, weight, eps):  # type: ignore[no-untyped-def]
     """x / sqrt(mean(x**2) + eps) * weight, row by row; the squares in eight interleaved float32 sums."""
     out = np.empty_like(x)
     for row in range(len(x)):
@@ -528,8 +545,17 @@ def _rms_norm(x, weight, eps):  # type: ignore[no-untyped-def]
     return out
 
 
+def plain_rope(
+    x: NDArray[np.float32], cos: NDArray[np.float32], sin: NDArray[np.float32], positions: NDArray[np.int64]
+) -> NDArray[np.float32]:
+    """Rotary positions (Su et al. 2021) on neighbouring pairs: x [rows, heads, d_head], angles [max_len, d_head / 2]."""
+    c, s = cos[positions][:, None], sin[positions][:, None]  # [rows, 1, d_head / 2]
+    a, b = x[..., 0::2], x[..., 1::2]  # [rows, heads, d_head / 2]
+    return np.stack([a * c - b * s, a * s + b * c], axis=-1).reshape(x.shape)
+
+
 @_inner
-def _rope(x, cos, sin, positions, n_heads):  # type: ignore[no-untyped-def]
+def rope(x, cos, sin, positions, n_heads):  # type: ignore[no-untyped-def]
     """Turn each neighbouring pair of a head's coordinates by its position's angles, in place."""
     half = cos.shape[1]
     for row in range(len(x)):
@@ -542,8 +568,13 @@ def _rope(x, cos, sin, positions, n_heads):  # type: ignore[no-untyped-def]
                 x[row, at + 1] = a * sin[p, i] + b * cos[p, i]
 
 
+def plain_swiglu(gate: NDArray[np.float32], up: NDArray[np.float32]) -> NDArray[np.float32]:
+    """The gate of the feed-forward block (Shazeer 2020)."""
+    return gate / (1 + np.exp(-gate)) * up
+
+
 @_inner
-def _swiglu(gate_up, out):  # type: ignore[no-untyped-def]
+def swiglu(gate_up, out):  # type: ignore[no-untyped-def]
     """out = gate / (1 + exp(-gate)) * up, where gate_up holds both side by side."""
     n = out.shape[1]
     for row in range(len(out)):
@@ -552,8 +583,33 @@ def _swiglu(gate_up, out):  # type: ignore[no-untyped-def]
             out[row, k] = gate / (np.float32(1.0) + _exp(-gate)) * gate_up[row, n + k]
 
 
+def plain_attention(
+    q: NDArray[np.float32],
+    keys: NDArray[np.float32],
+    values: NDArray[np.float32],
+    owner: NDArray[np.int64],
+    slots: NDArray[np.int64],
+    begin: NDArray[np.int64],
+    end: NDArray[np.int64],
+) -> NDArray[np.float32]:
+    """Row r of q [rows, heads, d_head] asks the keys [B, n_kv_heads, n, d_head] of sequence owner[r] in slots
+    begin[r]:end[r], and mixes their values: [rows, heads, d_head]. Heads share keys in groups (Ainslie et al. 2023).
+    """
+    out = np.empty_like(q)
+    group = q.shape[1] // keys.shape[1]
+    for r, row in enumerate(q):
+        seen = slots[begin[r] : end[r]]
+        k = np.repeat(keys[owner[r]][:, seen], group, axis=0)  # [heads, seen, d_head]
+        v = np.repeat(values[owner[r]][:, seen], group, axis=0)
+        scores = (k @ row[:, :, None])[:, :, 0] / np.float32(math.sqrt(q.shape[2]))  # [heads, seen]
+        weights = np.exp(scores - scores.max(axis=1, keepdims=True))
+        weights /= weights.sum(axis=1, keepdims=True)
+        out[r] = (weights[:, None] @ v)[:, 0]
+    return out
+
+
 @_inlined
-def _softmax(weights, n):  # type: ignore[no-untyped-def]
+def softmax(weights, n):  # type: ignore[no-untyped-def]
     """The first n weights to probabilities, in place; their sum in eight interleaved sums, then what is left over."""
     largest = np.float32(-np.inf)
     for i in range(n):
@@ -579,7 +635,7 @@ def _mix(acc, weights, n, values, b, kv, slots, first, d):  # type: ignore[no-un
 
 
 @_inner
-def _attend(q, n_heads, keys, values, owner, slots, begin, end, scores, out, part, parts):  # type: ignore[no-untyped-def]
+def attend(q, n_heads, keys, values, owner, slots, begin, end, scores, out, part, parts):  # type: ignore[no-untyped-def]
     """One thread's share of attention: every `parts`-th (row, head) pair, over that row's slots in their order."""
     n_kv, d_head = keys.shape[1], keys.shape[3]
     scale = np.float32(1.0 / math.sqrt(d_head))
@@ -596,7 +652,7 @@ def _attend(q, n_heads, keys, values, owner, slots, begin, end, scores, out, par
             for d in range(wide, d_head, 8):
                 score = add_dot(score, q, (row, h * d_head + d), keys, (*key, d), 1)
             weights[i] = lane_sum(score) * scale
-        _softmax(weights, n)
+        softmax(weights, n)
         for d in range(0, wide, 64):
             store_along(out, row, h * d_head + d, _mix(zeros(8), weights, n, values, b, kv, slots, first, d))
         for d in range(wide, d_head, 8):
@@ -612,7 +668,7 @@ def product(data, matrices, x, parts):  # type: ignore[no-untyped-def]
     blocks = x.shape[1] // 32
     rounded = np.empty((len(x), 32 * blocks), np.int16)
     scales, sums = np.empty((len(x), blocks), np.float32), np.empty((len(x), blocks), np.float32)
-    _round_rows(x, rounded, scales, sums)
+    round_rows(x, rounded, scales, sums)
     width = np.int64(0)
     for i in range(len(matrices)):
         width += (matrices[i, 2] + 7) // 8 * 8
@@ -631,7 +687,7 @@ def attention(q, n_heads, keys, values, owner, slots, begin, end, parts):  # typ
     scores = np.empty((parts, len(slots)), np.float32)
     out = np.empty((len(q), n_heads * keys.shape[3]), np.float32)
     for part in prange(parts):
-        _attend(q, n_heads, keys, values, owner, slots, begin, end, scores, out, np.int64(part), parts)
+        attend(q, n_heads, keys, values, owner, slots, begin, end, scores, out, np.int64(part), parts)
     return out
 
 
@@ -656,16 +712,16 @@ def to_next_cache(
     if i > 0:
         layer = table[7 * i - 6 : 7 * i + 1]
         _add(x, product(data, layer[3:4], attention(q, n_heads, keys, values, owner, slots, begin, end, parts), parts))
-        gate_up = product(data, layer[4:6], _rms_norm(x, norms[2 * i - 1], eps), parts)
+        gate_up = product(data, layer[4:6], rms_norm(x, norms[2 * i - 1], eps), parts)
         inner = np.empty((len(x), gate_up.shape[1] // 2), np.float32)
-        _swiglu(gate_up, inner)
+        swiglu(gate_up, inner)
         _add(x, product(data, layer[6:7], inner, parts))
-    rows = _rms_norm(x, norms[2 * i], eps)
+    rows = rms_norm(x, norms[2 * i], eps)
     if 2 * i + 1 == len(norms):
         return rows
     qkv = product(data, table[7 * i + 1 : 7 * i + 4], rows, parts)
     d_head = 2 * cos.shape[1]
-    _rope(qkv, cos, sin, positions, (table[7 * i + 1, 2] + table[7 * i + 2, 2]) // d_head)
+    rope(qkv, cos, sin, positions, (table[7 * i + 1, 2] + table[7 * i + 2, 2]) // d_head)
     return qkv
 
 
@@ -731,6 +787,11 @@ def pack(matrices: Sequence[tuple[str, tuple[int, int], NDArray[np.uint8]]]) -> 
             raise ValueError(f"Format {format} is not one the kernels compute with: {', '.join(FORMATS)}.")
         if format in ("Q4_1", "Q8_0") and n_in % BLOCK:
             raise ValueError(f"A {format} matrix has {n_in} inputs; they come in blocks of {BLOCK}.")
+        if raw.shape != (n_out, packed_size(format, LANES, n_in) // LANES):
+            raise ValueError(
+                f"A {format} matrix of {n_out} x {n_in} has bytes of shape {list(raw.shape)}; "
+                f"{[n_out, packed_size(format, LANES, n_in) // LANES]} is needed."
+            )
         table[i] = size, FORMATS.index(format), n_out, n_in
         size += packed_size(format, n_out, n_in)
     data = np.zeros(size, np.uint8)

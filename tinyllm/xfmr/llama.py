@@ -226,30 +226,41 @@ def _norm(name: str, weight: Weight) -> NDArray[np.float32]:
 
 
 def _config(file: GGUFFile) -> LlamaConfig:
-    """The sizes in a GGUF file's metadata."""
-    architecture = file.metadata.get("general.architecture")
+    """The sizes in a GGUF file's metadata; ValueError for anything that would make it another kind of model."""
+    metadata = file.metadata
+    architecture = metadata.get("general.architecture")
     if architecture != "llama":
         raise ValueError(f"its architecture is {architecture!r}; only 'llama' is built here.")
-    if "output.weight" in file.tensors:
-        raise ValueError("it has a head of its own, output.weight; only heads tied to the embedding are built here.")
 
-    def number(key: str) -> Any:
-        if f"llama.{key}" not in file.metadata:
-            raise ValueError(f"its metadata has no llama.{key}.")
-        return file.metadata[f"llama.{key}"]
+    def number(key: str, default: float | None = None) -> Any:
+        value = metadata.get(f"llama.{key}", default)
+        if not isinstance(value, int | float) or value <= 0:
+            raise ValueError(f"its metadata has {value!r} as llama.{key}; a number above 0 is needed.")
+        return value
 
+    heads, d_model = number("attention.head_count"), number("embedding_length")
+    if d_model % heads:
+        raise ValueError(f"its {heads} heads do not divide the width {d_model} evenly.")
     if "token_embd.weight" not in file.tensors:
-        raise ValueError("The tensor token_embd.weight is missing.")
-    heads, d_model = int(number("attention.head_count")), int(number("embedding_length"))
-    return LlamaConfig(
-        n_layers=int(number("block_count")),
+        raise ValueError("the tensor token_embd.weight is missing.")
+    config = LlamaConfig(
+        n_layers=number("block_count"),
         n_heads=heads,
-        n_kv_heads=int(file.metadata.get("llama.attention.head_count_kv", heads)),
+        n_kv_heads=number("attention.head_count_kv", heads),
         d_head=d_model // heads,
         d_model=d_model,
-        d_ff=int(number("feed_forward_length")),
+        d_ff=number("feed_forward_length"),
         vocab_size=file.tensors["token_embd.weight"].shape[0],
-        max_len=int(number("context_length")),
-        rope_base=float(file.metadata.get("llama.rope.freq_base", 10_000.0)),
+        max_len=number("context_length"),
+        rope_base=float(number("rope.freq_base", 10_000.0)),
         norm_eps=float(number("attention.layer_norm_rms_epsilon")),
     )
+    for key in ("rope.dimension_count", "attention.key_length", "attention.value_length"):
+        if number(key, config.d_head) != config.d_head:
+            raise ValueError(f"its llama.{key} is {number(key)}; only {config.d_head}, a whole head, is built here.")
+    if metadata.get("llama.rope.scaling.type", "none") != "none":
+        raise ValueError("its rotary angles are scaled (llama.rope.scaling.type); only plain ones are built here.")
+    unknown = sorted(file.tensors.keys() - config.shapes().keys())
+    if unknown:  # a head of its own, a bias, an expert: leaving it out would be another model
+        raise ValueError(f"it has the tensor {unknown[0]}, which this Llama has no place for.")
+    return config
