@@ -98,6 +98,17 @@ def test_a_chapter_sets_exercises_and_gives_each_its_solution(name: str) -> None
 
 
 @every_chapter
+def test_a_chapter_closes_by_saying_what_depends_on_it_and_where_to_go_on(name: str) -> None:
+    """A reader who jumps about learns what they miss, and a curious one finds the sources.
+
+    KIND: unit.
+    """
+    headings = re.findall(r"^#{2,4} +(.+)$", prose(name), flags=re.MULTILINE)
+    assert any("if you skip this" in heading.lower() for heading in headings), headings
+    assert any("going further" in heading.lower() for heading in headings), headings
+
+
+@every_chapter
 def test_every_picture_says_in_words_what_it_shows(name: str) -> None:
     """A reader who cannot see a figure, or whose page did not load it, reads its alternative text.
 
