@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -90,7 +91,7 @@ def new_cache(model: Llama, batch: int = 1, dtype: Any = np.float32) -> KVCache:
 def in_chunks(model: Llama, ids: NDArray[np.int64], cuts: list[int], cache: KVCache) -> NDArray[np.float32]:
     """Logits [B, T, V] of ids [B, T] fed in chunks that end at the cuts."""
     edges = sorted({0, ids.shape[1], *cuts})
-    pieces = [model.forward(ids[:, a:b], None, cache) for a, b in zip(edges, edges[1:], strict=False)]
+    pieces = [model.forward(ids[:, a:b], None, cache) for a, b in pairwise(edges)]
     return np.concatenate(pieces, axis=1)
 
 

@@ -1,9 +1,9 @@
 """The Transformer's arithmetic, compiled with Numba: one row's result never depends on what else is computed with it.
 
 Weights stay in the blocks of their file (Q4_1, Q8_0) or in float16 or float32, only reordered so that eight output rows
-lie side by side, one in each lane of a vector. A lane is one output: it is summed over the inputs in a fixed order, and
-several token rows only repeat that order on other data. So a row has the same bits alone, in a chunk, in a batch, and on
-any number of threads. Beside each kernel stands its plain NumPy form, which defines what it computes.
+lie side by side, one in each lane of a vector. A lane is one output, summed over the inputs in a fixed order that
+every token row repeats on its own data. So a row has the same bits alone, in a chunk, in a batch, and on any number
+of threads. Beside each kernel stands its plain NumPy form, which defines what it computes.
 """
 
 from __future__ import annotations
@@ -16,11 +16,15 @@ from typing import Any, NamedTuple
 
 import numba
 import numpy as np
-from llvmlite import ir
+from llvmlite import ir  # type: ignore[import-untyped]
 from numba import njit, prange, types
 from numba.core import cgutils
 from numba.extending import intrinsic, models, register_model
 from numpy.typing import NDArray
+
+Floats = NDArray[np.float32]
+Ints = NDArray[np.int64]
+Bytes = NDArray[np.uint8]
 
 LANES = 8  # output rows computed side by side
 BLOCK = 32  # weights that share a scale in Q4_1 and Q8_0
@@ -56,7 +60,7 @@ _inner = njit(nogil=True, error_model="numpy")
 _inlined = njit(nogil=True, error_model="numpy", inline="always")  # joins its caller before that is compiled
 
 
-# --- Lanes: vectors of eight, written out, so that the order of every sum is ours and not the compiler's ---------------
+# --- Lanes: vectors of eight, written out, so that the order of every sum is ours and not the compiler's ---------
 
 
 class Lanes(types.Type):
@@ -68,6 +72,7 @@ class Lanes(types.Type):
 
     @property
     def vector(self) -> ir.VectorType:
+        """One of the vectors, as LLVM calls it."""
         kinds = {"f32": ir.FloatType(), "i32": ir.IntType(32), "i16": ir.IntType(16)}
         return ir.VectorType(kinds[self.element], self.width)
 
@@ -375,13 +380,23 @@ def store_along(typingctx: Any, out: Any, row: Any, column: Any, acc: Any) -> An
 # --- Linear layers --------------------------------------------------------------------------------------------------
 
 
-def plain_product(x: NDArray[np.float32], weights: NDArray[np.float32]) -> NDArray[np.float32]:
+def plain_product(x: Floats, weights: Floats) -> Floats:
     """What `product` computes, up to rounding: x [rows, inputs] times weights [outputs, inputs] transposed."""
-    return x @ weights.T
+    out: Floats = x @ weights.T
+    return out
 
 
 @_inlined
-def _tile_q4_1(acc, data, at, n_in, rounded, scales, sums, row):  # type: ignore[no-untyped-def]
+def _tile_q4_1(
+    acc: Any,
+    data: Bytes,
+    at: int,
+    n_in: int,
+    rounded: NDArray[np.int16],
+    scales: Floats,
+    sums: Floats,
+    row: int,
+) -> Any:
     """Eight outputs for acc.rows token rows, from Q4_1 blocks: sum over blocks of d * (q . x) + m * sum(x)."""
     for b in range(n_in // 32):
         total = no_total(acc)
@@ -400,7 +415,7 @@ def _tile_q4_1(acc, data, at, n_in, rounded, scales, sums, row):  # type: ignore
 
 
 @_inlined
-def _tile_q8_0(acc, data, at, n_in, rounded, scales, row):  # type: ignore[no-untyped-def]
+def _tile_q8_0(acc: Any, data: Bytes, at: int, n_in: int, rounded: NDArray[np.int16], scales: Floats, row: int) -> Any:
     """Eight outputs for acc.rows token rows, from Q8_0 blocks: sum over blocks of d * (q . x)."""
     for b in range(n_in // 32):
         total = no_total(acc)
@@ -414,7 +429,7 @@ def _tile_q8_0(acc, data, at, n_in, rounded, scales, row):  # type: ignore[no-un
 
 
 @_inlined
-def _tile_float(acc, data, at, n_in, kind, x, row):  # type: ignore[no-untyped-def]
+def _tile_float(acc: Any, data: Bytes, at: int, n_in: int, kind: int, x: Floats, row: int) -> Any:
     """Eight outputs for acc.rows token rows, from float16 or float32 weights, input by input."""
     if kind == F32:
         for k in range(n_in):
@@ -426,7 +441,18 @@ def _tile_float(acc, data, at, n_in, kind, x, row):  # type: ignore[no-untyped-d
 
 
 @_inlined
-def _tile(acc, data, at, n_in, kind, x, rounded, scales, sums, row):  # type: ignore[no-untyped-def]
+def _tile(
+    acc: Any,
+    data: Bytes,
+    at: int,
+    n_in: int,
+    kind: int,
+    x: Floats,
+    rounded: NDArray[np.int16],
+    scales: Floats,
+    sums: Floats,
+    row: int,
+) -> Any:
     if kind == Q4_1:
         return _tile_q4_1(acc, data, at, n_in, rounded, scales, sums, row)
     if kind == Q8_0:
@@ -435,7 +461,18 @@ def _tile(acc, data, at, n_in, kind, x, rounded, scales, sums, row):  # type: ig
 
 
 @_inner
-def _linear(data, matrix, x, rounded, scales, sums, out, column, part, parts):  # type: ignore[no-untyped-def]
+def _linear(
+    data: Bytes,
+    matrix: Ints,
+    x: Floats,
+    rounded: NDArray[np.int16],
+    scales: Floats,
+    sums: Floats,
+    out: Floats,
+    column: int,
+    part: int,
+    parts: int,
+) -> None:
     """One thread's share of out[:, column:] = x @ W.T: whole tiles of eight outputs, never part of a sum."""
     start, kind, n_out, n_in = matrix[0], matrix[1], matrix[2], matrix[3]
     tiles = (n_out + 7) // 8
@@ -489,16 +526,17 @@ def round_block(typingctx: Any, x: Any, row: Any, k: Any, rounded: Any) -> Any:
     return result(x, row, k, rounded), codegen
 
 
-def plain_rounding(x: NDArray[np.float32]) -> NDArray[np.float32]:
+def plain_rounding(x: Floats) -> Floats:
     """What packed weights are multiplied with: x [rows, inputs], each block of 32 on a grid of 65,535 even steps."""
     blocks = x.reshape(len(x), -1, BLOCK)  # [rows, blocks, 32]
     scale = np.abs(blocks).max(axis=2, keepdims=True) / np.float32(32767)
-    return (np.rint(blocks / np.where(scale > 0, scale, 1)) * scale).reshape(x.shape)
+    on_grid: Floats = np.rint(blocks / np.where(scale > 0, scale, 1)) * scale
+    return on_grid.reshape(x.shape)
 
 
 @_inner
-def round_rows(x, rounded, scales, sums):  # type: ignore[no-untyped-def]
-    """Each block of 32 activations as 16-bit integers times a scale: x ~ rounded * scale; sums = scale * sum(rounded)."""
+def round_rows(x: Floats, rounded: NDArray[np.int16], scales: Floats, sums: Floats) -> None:
+    """Each block of 32 activations as 16-bit integers times a scale, and sums = scale * sum(rounded)."""
     for row in range(len(x)):
         for b in range(x.shape[1] // 32):
             scale, total = round_block(x, row, 32 * b, rounded)
@@ -510,7 +548,7 @@ def round_rows(x, rounded, scales, sums):  # type: ignore[no-untyped-def]
 
 
 @_inlined
-def _exp(x):  # type: ignore[no-untyped-def]
+def _exp(x: Any) -> Any:
     """e**x in float32 to 2 units in the last place, 0 below -87: 2**n times a polynomial (Cephes expf)."""
     x = min(max(x, np.float32(-87.0)), np.float32(88.0))
     n = np.rint(x * np.float32(1.44269504))
@@ -525,13 +563,15 @@ def _exp(x):  # type: ignore[no-untyped-def]
     return p * np.int32((np.int32(n) + 127) << 23).view(np.float32)
 
 
-def plain_rms_norm(x: NDArray[np.float32], weight: NDArray[np.float32], eps: float) -> NDArray[np.float32]:
+def plain_rms_norm(x: Floats, weight: Floats, eps: float) -> Floats:
     """Rows over their root mean square, times weight (Zhang and Sennrich 2019)."""
-    return x / np.sqrt((x * x).mean(axis=-1, keepdims=True) + np.float32(eps)) * weight
+    size = np.sqrt((x * x).mean(axis=-1, keepdims=True) + np.float32(eps))  # [rows, 1]
+    out: Floats = x / size * weight
+    return out
 
 
 @_inner
-def rms_norm(x, weight, eps):  # type: ignore[no-untyped-def]
+def rms_norm(x: Floats, weight: Floats, eps: float) -> Floats:
     """x / sqrt(mean(x**2) + eps) * weight, row by row; the squares in eight interleaved float32 sums."""
     out = np.empty_like(x)
     for row in range(len(x)):
@@ -545,17 +585,15 @@ def rms_norm(x, weight, eps):  # type: ignore[no-untyped-def]
     return out
 
 
-def plain_rope(
-    x: NDArray[np.float32], cos: NDArray[np.float32], sin: NDArray[np.float32], positions: NDArray[np.int64]
-) -> NDArray[np.float32]:
-    """Rotary positions (Su et al. 2021) on neighbouring pairs: x [rows, heads, d_head], angles [max_len, d_head / 2]."""
+def plain_rope(x: Floats, cos: Floats, sin: Floats, positions: Ints) -> Floats:
+    """Rotary positions (Su et al. 2021), on neighbours: x [rows, heads, d_head], angles [max_len, d_head / 2]."""
     c, s = cos[positions][:, None], sin[positions][:, None]  # [rows, 1, d_head / 2]
     a, b = x[..., 0::2], x[..., 1::2]  # [rows, heads, d_head / 2]
     return np.stack([a * c - b * s, a * s + b * c], axis=-1).reshape(x.shape)
 
 
 @_inner
-def rope(x, cos, sin, positions, n_heads):  # type: ignore[no-untyped-def]
+def rope(x: Floats, cos: Floats, sin: Floats, positions: Ints, n_heads: int) -> None:
     """Turn each neighbouring pair of a head's coordinates by its position's angles, in place."""
     half = cos.shape[1]
     for row in range(len(x)):
@@ -568,13 +606,14 @@ def rope(x, cos, sin, positions, n_heads):  # type: ignore[no-untyped-def]
                 x[row, at + 1] = a * sin[p, i] + b * cos[p, i]
 
 
-def plain_swiglu(gate: NDArray[np.float32], up: NDArray[np.float32]) -> NDArray[np.float32]:
+def plain_swiglu(gate: Floats, up: Floats) -> Floats:
     """The gate of the feed-forward block (Shazeer 2020)."""
-    return gate / (1 + np.exp(-gate)) * up
+    out: Floats = gate / (1 + np.exp(-gate)) * up
+    return out
 
 
 @_inner
-def swiglu(gate_up, out):  # type: ignore[no-untyped-def]
+def swiglu(gate_up: Floats, out: Floats) -> None:
     """out = gate / (1 + exp(-gate)) * up, where gate_up holds both side by side."""
     n = out.shape[1]
     for row in range(len(out)):
@@ -584,14 +623,14 @@ def swiglu(gate_up, out):  # type: ignore[no-untyped-def]
 
 
 def plain_attention(
-    q: NDArray[np.float32],
-    keys: NDArray[np.float32],
-    values: NDArray[np.float32],
-    owner: NDArray[np.int64],
-    slots: NDArray[np.int64],
-    begin: NDArray[np.int64],
-    end: NDArray[np.int64],
-) -> NDArray[np.float32]:
+    q: Floats,
+    keys: Floats,
+    values: Floats,
+    owner: Ints,
+    slots: Ints,
+    begin: Ints,
+    end: Ints,
+) -> Floats:
     """Row r of q [rows, heads, d_head] asks the keys [B, n_kv_heads, n, d_head] of sequence owner[r] in slots
     begin[r]:end[r], and mixes their values: [rows, heads, d_head]. Heads share keys in groups (Ainslie et al. 2023).
     """
@@ -609,7 +648,7 @@ def plain_attention(
 
 
 @_inlined
-def softmax(weights, n):  # type: ignore[no-untyped-def]
+def softmax(weights: Floats, n: int) -> None:
     """The first n weights to probabilities, in place; their sum in eight interleaved sums, then what is left over."""
     largest = np.float32(-np.inf)
     for i in range(n):
@@ -627,7 +666,7 @@ def softmax(weights, n):  # type: ignore[no-untyped-def]
 
 
 @_inlined
-def _mix(acc, weights, n, values, b, kv, slots, first, d):  # type: ignore[no-untyped-def]
+def _mix(acc: Any, weights: Floats, n: int, values: Floats, b: int, kv: int, slots: Ints, first: int, d: int) -> Any:
     """Sum over a row's slots, in their order, of weight times value, for 8 * acc.rows coordinates from d on."""
     for i in range(n):
         acc = add_weighted(acc, weights[i], values, (b, kv, slots[first + i], d))
@@ -635,7 +674,20 @@ def _mix(acc, weights, n, values, b, kv, slots, first, d):  # type: ignore[no-un
 
 
 @_inner
-def attend(q, n_heads, keys, values, owner, slots, begin, end, scores, out, part, parts):  # type: ignore[no-untyped-def]
+def attend(
+    q: Floats,
+    n_heads: int,
+    keys: Floats,
+    values: Floats,
+    owner: Ints,
+    slots: Ints,
+    begin: Ints,
+    end: Ints,
+    scores: Floats,
+    out: Floats,
+    part: int,
+    parts: int,
+) -> None:
     """One thread's share of attention: every `parts`-th (row, head) pair, over that row's slots in their order."""
     n_kv, d_head = keys.shape[1], keys.shape[3]
     scale = np.float32(1.0 / math.sqrt(d_head))
@@ -663,7 +715,7 @@ def attend(q, n_heads, keys, values, owner, slots, begin, end, scores, out, part
 
 
 @_entry("f4[:,::1](u1[::1], i8[:,::1], f4[:,::1], i8)", parallel=True)
-def product(data, matrices, x, parts):  # type: ignore[no-untyped-def]
+def product(data: Bytes, matrices: Ints, x: Floats, parts: int) -> Floats:
     """x @ W.T for every row of x and every W of `matrices` [n, 4], side by side; eight columns are the least."""
     blocks = x.shape[1] // 32
     rounded = np.empty((len(x), 32 * blocks), np.int16)
@@ -682,7 +734,17 @@ def product(data, matrices, x, parts):  # type: ignore[no-untyped-def]
 
 
 @_entry("f4[:,::1](f4[:,::1], i8, f4[:,:,:,:], f4[:,:,:,:], i8[::1], i8[::1], i8[::1], i8[::1], i8)", parallel=True)
-def attention(q, n_heads, keys, values, owner, slots, begin, end, parts):  # type: ignore[no-untyped-def]
+def attention(
+    q: Floats,
+    n_heads: int,
+    keys: Floats,
+    values: Floats,
+    owner: Ints,
+    slots: Ints,
+    begin: Ints,
+    end: Ints,
+    parts: int,
+) -> Floats:
     """Row r of q asks the keys of sequence owner[r] in slots[begin[r]:end[r]] and mixes their values."""
     scores = np.empty((parts, len(slots)), np.float32)
     out = np.empty((len(q), n_heads * keys.shape[3]), np.float32)
@@ -692,7 +754,7 @@ def attention(q, n_heads, keys, values, owner, slots, begin, end, parts):  # typ
 
 
 @_inner
-def _add(x, y):  # type: ignore[no-untyped-def]
+def _add(x: Floats, y: Floats) -> None:
     for row in range(len(x)):
         for k in range(x.shape[1]):
             x[row, k] += y[row, k]
@@ -703,8 +765,25 @@ def _add(x, y):  # type: ignore[no-untyped-def]
     " f4[:,:,:,:], f4[:,:,:,:], i8[::1], i8[::1], i8[::1], i8[::1], i8)"
 )
 def to_next_cache(
-    data, table, norms, eps, cos, sin, i, x, positions, q, n_heads, keys, values, owner, slots, begin, end, parts
-):  # type: ignore[no-untyped-def]
+    data: Bytes,
+    table: Ints,
+    norms: Floats,
+    eps: float,
+    cos: Floats,
+    sin: Floats,
+    i: int,
+    x: Floats,
+    positions: Ints,
+    q: Floats,
+    n_heads: int,
+    keys: Floats,
+    values: Floats,
+    owner: Ints,
+    slots: Ints,
+    begin: Ints,
+    end: Ints,
+    parts: int,
+) -> Floats:
     """From one layer's cache to the next one's: what is left of layer i - 1, then q, k and v of layer i, side by side.
 
     x is changed in place; after the last layer it is normed.
@@ -716,24 +795,24 @@ def to_next_cache(
         inner = np.empty((len(x), gate_up.shape[1] // 2), np.float32)
         swiglu(gate_up, inner)
         _add(x, product(data, layer[6:7], inner, parts))
-    rows = rms_norm(x, norms[2 * i], eps)
+    rows: Floats = rms_norm(x, norms[2 * i], eps)
     if 2 * i + 1 == len(norms):
         return rows
-    qkv = product(data, table[7 * i + 1 : 7 * i + 4], rows, parts)
+    qkv: Floats = product(data, table[7 * i + 1 : 7 * i + 4], rows, parts)
     d_head = 2 * cos.shape[1]
     rope(qkv, cos, sin, positions, (table[7 * i + 1, 2] + table[7 * i + 2, 2]) // d_head)
     return qkv
 
 
 @_entry("void(Array(u1, 2, 'C', readonly=True), i8[::1], u1[::1])")
-def _pack(raw, matrix, data):  # type: ignore[no-untyped-def]
+def _pack(raw: Bytes, matrix: Ints, data: Bytes) -> None:
     """Reorder one matrix's bytes into tiles; rows past the last stay zero."""
     start, kind, n_out, n_in = matrix[0], matrix[1], matrix[2], matrix[3]
     tiles = (n_out + 7) // 8
     for tile in range(tiles):
         for lane in range(min(8, n_out - 8 * tile)):
             row = raw[8 * tile + lane]
-            if kind == F32 or kind == F16:
+            if kind in (F32, F16):
                 size = 4 if kind == F32 else 2
                 for k in range(n_in):
                     for i in range(size):
@@ -765,8 +844,8 @@ def _pack(raw, matrix, data):  # type: ignore[no-untyped-def]
 class Packed(NamedTuple):
     """Matrices ready for the kernels: all their bytes, and where, of which format and shape each one is."""
 
-    data: NDArray[np.uint8]  # [bytes]
-    table: NDArray[np.int64]  # [n, 4]: first byte, index in FORMATS, outputs, inputs
+    data: Bytes  # [bytes]
+    table: Ints  # [n, 4]: first byte, index in FORMATS, outputs, inputs
 
 
 def packed_size(format: str, n_out: int, n_in: int) -> int:
@@ -775,7 +854,7 @@ def packed_size(format: str, n_out: int, n_in: int) -> int:
     return (n_out + LANES - 1) // LANES * blocks * TILE_BYTES[FORMATS.index(format)]
 
 
-def pack(matrices: Sequence[tuple[str, tuple[int, int], NDArray[np.uint8]]]) -> Packed:
+def pack(matrices: Sequence[tuple[str, tuple[int, int], Bytes]]) -> Packed:
     """Pack (format, (outputs, inputs), bytes [outputs, bytes per row]) matrices for the kernels.
 
     ValueError for a format that is not F32, F16, Q4_1 or Q8_0, or a shape its blocks cannot have.
@@ -801,24 +880,24 @@ def pack(matrices: Sequence[tuple[str, tuple[int, int], NDArray[np.uint8]]]) -> 
     return Packed(data, table)
 
 
-def weight_rows(packed: Packed, i: int, ids: NDArray[np.integer]) -> NDArray[np.float32]:
+def weight_rows(packed: Packed, i: int, ids: NDArray[np.integer]) -> Floats:
     """Rows `ids` of matrix i as float32 [len(ids), inputs]: exactly the numbers the file stands for."""
     start, kind, n_out, n_in = (int(value) for value in packed.table[i])
     size = packed_size(FORMATS[kind], n_out, n_in)
     tiles = packed.data[start : start + size].reshape((n_out + 7) // 8, -1, TILE_BYTES[kind])[ids // LANES]
     lane = (ids % LANES)[:, None, None]
 
-    def numbers(piece: NDArray[np.uint8], dtype: type[np.floating]) -> NDArray[np.float32]:
+    def numbers(piece: Bytes, dtype: type[np.floating]) -> Floats:
         lanes = np.ascontiguousarray(piece).view(dtype).astype(np.float32)  # [rows, blocks, 8]
         return np.take_along_axis(lanes, lane, axis=2)  # [rows, blocks, 1]
 
-    if kind == F32 or kind == F16:
+    if kind in (F32, F16):
         return numbers(tiles, np.float32 if kind == F32 else np.float16)[:, :, 0]
     d = numbers(tiles[:, :, :16], np.float16)
     if kind == Q8_0:
         q = tiles[:, :, 16:].view(np.int8).reshape(*tiles.shape[:2], 16, 8, 2)
         q = q[np.arange(len(ids)), :, :, ids % LANES].reshape(*tiles.shape[:2], 32)
-        return (d * q.astype(np.float32)).reshape(len(ids), n_in)
+        return np.reshape(d * q.astype(np.float32), (len(ids), n_in))
     m = numbers(tiles[:, :, 16:32], np.float16)
     words = np.ascontiguousarray(tiles[:, :, 32:]).view(np.uint16).reshape(*tiles.shape[:2], 4, 8, 2)
     words = words[np.arange(len(ids)), :, :, ids % LANES]  # [rows, blocks, 4, 2]

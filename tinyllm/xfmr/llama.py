@@ -7,10 +7,8 @@ whatever else is in the batch, on any number of threads, with a cache or without
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
@@ -25,11 +23,13 @@ if TYPE_CHECKING:
 class Cache(Protocol):
     """What a pass needs of a key and value cache."""
 
-    def seq_len(self) -> int: ...
+    def seq_len(self) -> int:
+        """Positions held."""
 
     def update(
         self, layer: int, k_new: NDArray[np.float32], v_new: NDArray[np.float32]
-    ) -> tuple[NDArray[np.float32], NDArray[np.float32]]: ...
+    ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """Append to a layer; return all it holds, [B, n_kv_heads, n, d_head], the last axis contiguous."""
 
 
 class Weight(NamedTuple):
@@ -156,30 +156,32 @@ class Llama:
         batch, length = self._check_ids(ids, past)
         places = self._check_positions(positions, past, length)
 
-        c, parts, rows = self.config, kernels.threads(), np.arange(batch * length)
-        begin, end = np.zeros(len(rows), np.int64), past + rows % length + 1  # a row sees the slots up to its own
-        slots, places, owner = np.arange(past + length), np.tile(places, batch), rows // length
+        c, parts, row = self.config, kernels.threads(), np.arange(batch * length)
+        begin, end = np.zeros(len(row), np.int64), past + row % length + 1  # a row sees the slots up to its own
+        slots, places, owner = np.arange(past + length), np.tile(places, batch), row // length
         x = kernels.weight_rows(self._packed, 0, ids.reshape(-1))  # [B * T, d_model]
-        rows, keys = x, np.empty((0, 1, 1, 1), np.float32)
-        values = keys
+        keys: NDArray[np.float32] = np.empty((0, 1, 1, 1), np.float32)  # none before the first layer
+        values, out = keys, x
         with kernels.one_caller:
             for i in range(c.n_layers + 1):
                 if i > 0:
-                    heads = rows.reshape(batch, length, -1, c.d_head).swapaxes(1, 2)  # [B, n_heads + 2 n_kv, T, d_head]
+                    heads = out.reshape(batch, length, -1, c.d_head).swapaxes(1, 2)  # [B, heads + 2 n_kv, T, d_head]
                     keys, values = heads[:, c.n_heads : -c.n_kv_heads], heads[:, -c.n_kv_heads :]
                     if cache is not None:
                         keys, values = cache.update(i - 1, keys, values)  # [B, n_kv_heads, past + T, d_head]
-                rows = kernels.to_next_cache(
-                    *self._packed, self._norms, np.float32(c.norm_eps), self._cos, self._sin, i, x, places, rows,
+                out = kernels.to_next_cache(
+                    *self._packed, self._norms, np.float32(c.norm_eps), self._cos, self._sin, i, x, places, out,
                     c.n_heads, keys, values, owner, slots, begin, end, parts,
-                )  # [B * T, (n_heads + 2 n_kv) * d_head], at last [B * T, d_model]  # fmt: skip
-        return rows.reshape(batch, length, c.d_model)
+                )  # [B * T, (n_heads + 2 n_kv_heads) * d_head], at last [B * T, d_model]  # fmt: skip
+        return out.reshape(batch, length, c.d_model)
 
     def head(self, hidden: NDArray[np.float32]) -> NDArray[np.float32]:
         """Logits float32 [..., V] of rows that `hidden` returned, [..., d_model]."""
         rows = np.ascontiguousarray(hidden, dtype=np.float32).reshape(-1, self.d_model)
         with kernels.one_caller:
-            logits = kernels.product(self._packed.data, self._packed.table[:1], rows, kernels.threads())
+            logits: NDArray[np.float32] = kernels.product(
+                self._packed.data, self._packed.table[:1], rows, kernels.threads()
+            )
         return logits[:, : self.vocab_size].reshape(*hidden.shape[:-1], self.vocab_size)
 
     def _check_ids(self, ids: NDArray[Any], past: int) -> tuple[int, int]:
@@ -198,7 +200,9 @@ class Llama:
         if places.shape != (length,) or places.dtype.kind not in "iu":
             raise ValueError(f"positions has shape {places.shape}; it must be {length} integers, one a token.")
         if places.min() < 0 or places.max() >= self.max_len:
-            raise ValueError(f"positions go from {places.min()} to {places.max()}; they must be in [0, {self.max_len}).")
+            raise ValueError(
+                f"positions go from {places.min()} to {places.max()}; they must be in [0, {self.max_len})."
+            )
         return places.astype(np.int64)
 
 
