@@ -15,7 +15,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from tinyllm.info.entropy import entropy
 from tinyllm.infer.sample import (
     SamplingParams,
     apply_penalties,
@@ -26,6 +25,7 @@ from tinyllm.infer.sample import (
     sampling_distribution,
     token_logprobs,
 )
+from tinyllm.info.entropy import entropy
 
 pytestmark = pytest.mark.module("L8.1")
 
@@ -381,7 +381,7 @@ def test_step_10_takes_exactly_one_uniform() -> None:
     """
     for knobs in ({}, {"top_k": 1}, {"top_p": 0.01}, {"min_p": 1.0}, {"temperature": 1e-3}):
         rng = Uniforms([0.5, 0.5])
-        sample([1.0, 2.0, 0.0], SamplingParams(**knobs), [], rng)  # type: ignore[arg-type]
+        sample([1.0, 2.0, 0.0], SamplingParams(**knobs), [], rng)
         assert rng.used == 1, knobs
 
 
@@ -440,7 +440,9 @@ def test_request_rng_is_the_sample_stream_of_the_seed() -> None:
 # -------------------------------------------------------------------------------------------------------- bad arguments
 
 
-@pytest.mark.parametrize("function", [apply_penalties, token_logprobs, process_logits, sampling_distribution, sampled_entropy])
+@pytest.mark.parametrize(
+    "function", [apply_penalties, token_logprobs, process_logits, sampling_distribution, sampled_entropy]
+)
 def test_bad_logits_and_ids_are_refused(function: Callable[..., Any]) -> None:
     """NaN, +inf, nothing possible at all, a wrong shape, an id that does not exist: errors, never a quiet token.
 
@@ -529,7 +531,9 @@ class Plain:
         return last
 
 
-def assert_same_bits(logits: NDArray[Any], p: SamplingParams, history: list[int], prompt: list[int], us: list[float]) -> None:
+def assert_same_bits(
+    logits: NDArray[Any], p: SamplingParams, history: list[int], prompt: list[int], us: list[float]
+) -> None:
     want = Plain(logits, p, history, prompt)
     assert np.array_equal(apply_penalties(logits, p, history, prompt), want.penalised)
     assert np.array_equal(token_logprobs(logits, p, history, prompt), want.logprobs)
@@ -601,12 +605,16 @@ coarse = st.integers(-6, 6).map(lambda n: n / 2)  # few values, so that ties are
 
 @settings(max_examples=150)
 @given(
-    logits=st.lists(coarse | st.just(-INF) | st.floats(-40, 40), min_size=1, max_size=12).filter(lambda x: max(x) > -INF),
+    logits=st.lists(coarse | st.just(-INF) | st.floats(-40, 40), min_size=1, max_size=12).filter(
+        lambda x: max(x) > -INF
+    ),
     temperature=st.sampled_from([0.0, 0.25, 0.5, 1.0, 1.7, 4.0]),
     top_k=st.integers(0, 14),
     top_p=st.sampled_from([1.0, 0.999, 0.9, 0.75, 0.5, 0.25, 0.01]),
     min_p=st.sampled_from([0.0, 0.01, 0.25, 0.5, 1.0]),
-    penalties=st.tuples(st.sampled_from([1.0, 0.8, 1.5]), st.sampled_from([0.0, 0.5, -0.3]), st.sampled_from([0.0, 0.25])),
+    penalties=st.tuples(
+        st.sampled_from([1.0, 0.8, 1.5]), st.sampled_from([0.0, 0.5, -0.3]), st.sampled_from([0.0, 0.25])
+    ),
     data=st.data(),
 )
 def test_bits_are_those_of_the_plain_loop_for_any_input(

@@ -347,7 +347,13 @@ class TableCounts:
 
 
 def loop_by_hand(
-    verify: Callable[..., tuple[list[int], int]], target: ToyLM, draft: Any, prompt: Sequence[int], p: Any, k: int, rng: Any
+    verify: Callable[..., tuple[list[int], int]],
+    target: ToyLM,
+    draft: Any,
+    prompt: Sequence[int],
+    p: Any,
+    k: int,
+    rng: Any,
 ) -> list[int]:
     """Speculative decoding with no cache at all: every row is computed afresh. EOS and stop strings play no part.
 

@@ -113,9 +113,7 @@ def test_case_03_the_budget_limits_the_draft() -> None:
     """
     for budget in (2, 1):
         target = ScriptLM([0], [1, 2, 3, 4, 5], vocab_size=26)
-        gen = speculative_generate(
-            target, ScriptedDraft([[1, 2, 3]]), LETTERS, "a", greedy(max_tokens=budget), k=3
-        )
+        gen = speculative_generate(target, ScriptedDraft([[1, 2, 3]]), LETTERS, "a", greedy(max_tokens=budget), k=3)
         assert (gen.ids, gen.finish_reason) == ([1, 2][:budget], "length")
 
     for budget, k, temperature, binds in product(range(1, 9), range(7), (0.0, 1.0), ("max_tokens", "max_len")):
@@ -243,7 +241,7 @@ def test_case_06_q_is_what_was_sampled() -> None:
     )
     assert honest == as_fractions(p)
 
-    counted = NGramDraft(TableCounts(lambda ctx: q))  # type: ignore[arg-type]
+    counted = NGramDraft(TableCounts(lambda ctx: q))
     modelled = ModelDraft(TableLM({}, logits_of(q).tolist()))
     squared = ModelDraft(TableLM({}, (0.5 * logits_of(q)).tolist()), temperature=0.5)
     for draft in (counted, modelled, squared):
@@ -333,7 +331,7 @@ def test_case_08_logprobs_of_kept_drafts_are_real() -> None:
         model = TableLM({}, row)
         for table in (model.default, *model.rows.values()):
             table.flags.writeable = False
-        p = SamplingParams(temperature=temperature, max_tokens=6, seed=2, **knobs)  # type: ignore[arg-type]
+        p = SamplingParams(temperature=temperature, max_tokens=6, seed=2, **knobs)
         gen = speculative_generate(model, ChainDraft(lambda ctx: 1), LETTERS, "a", p, k=k)
         if gen.ids[0] == 1:
             assert gen.logprobs[0] == pytest.approx(-0.2876820724517809, rel=1e-12)

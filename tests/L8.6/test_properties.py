@@ -139,7 +139,9 @@ def requests(draw: st.DrawFn, greedy: bool) -> dict[str, Any]:
         "model": {"vocab_size": V, "seed": draw(seeds), "max_len": draw(st.sampled_from([n, n + 1, n + 7, 64]))},
         "prompt": prompt,
         "p": SamplingParams(**knobs),
-        "draft": draw(st.sampled_from(["lookup", "counts", "ngram", "self", "model", "short", "wrong", "right", "mixed"])),
+        "draft": draw(
+            st.sampled_from(["lookup", "counts", "ngram", "self", "model", "short", "wrong", "right", "mixed"])
+        ),
         "k": draw(st.integers(0, 8)),
         "eos_ids": tuple(draw(st.sets(st.integers(0, V - 1), max_size=2))),
     }
@@ -150,7 +152,7 @@ def draft_of(name: str, model: dict[str, Any]) -> Any:
     return {
         "lookup": lambda: PromptLookupDraft(3, 1),
         "counts": lambda: ContextNGramDraft(3),
-        "ngram": lambda: NGramDraft(TableCounts(lambda ctx: 1 + np.eye(V)[(ctx[-1] + 3) % V])),  # type: ignore[arg-type]
+        "ngram": lambda: NGramDraft(TableCounts(lambda ctx: 1 + np.eye(V)[(ctx[-1] + 3) % V])),
         "self": lambda: ModelDraft(target),
         "model": lambda: ModelDraft(BagLM(V, seed=99), temperature=0.7),
         "short": lambda: ModelDraft(BagLM(V, seed=model["seed"], max_len=9)),
@@ -162,9 +164,15 @@ def draft_of(name: str, model: dict[str, Any]) -> Any:
 
 def run(r: dict[str, Any], **callbacks: Any) -> Any:
     return speculative_generate(
-        BagLM(**r["model"]), draft_of(r["draft"], r["model"]), TOK, r["prompt"], r["p"], r["k"], eos_ids=r["eos_ids"],
+        BagLM(**r["model"]),
+        draft_of(r["draft"], r["model"]),
+        TOK,
+        r["prompt"],
+        r["p"],
+        r["k"],
+        eos_ids=r["eos_ids"],
         **callbacks,
-    )  # fmt: skip
+    )
 
 
 def plain(r: dict[str, Any]) -> Any:
@@ -195,9 +203,14 @@ def test_a_sampled_run_replays_and_equals_the_loop_by_hand(r: dict[str, Any]) ->
     assert first.rounds == second.rounds and first.finish_reason == second.finish_reason
     prompt = TOK.encode(r["prompt"])
     by_hand = loop_by_hand(
-        verify_draft, BagLM(**r["model"]), draft_of(r["draft"], r["model"]), prompt, r["p"], r["k"],
+        verify_draft,
+        BagLM(**r["model"]),
+        draft_of(r["draft"], r["model"]),
+        prompt,
+        r["p"],
+        r["k"],
         request_rng(r["p"].seed),
-    )  # fmt: skip
+    )
     assert first.ids == by_hand[: len(first.ids)]
     if first.finish_reason == "length":
         assert len(first.ids) == len(by_hand)
@@ -237,12 +250,20 @@ def test_the_record_agrees_with_the_result(r: dict[str, Any]) -> None:
         assert rnd.kind == ("bonus" if rnd.accepted == len(rnd.draft) else "correction")
 
     drafted, accepted = sum(len(x.draft) for x in gen.rounds), sum(x.accepted for x in gen.rounds)
-    assert (gen.stats["drafted"], gen.stats["accepted"], gen.stats["target_calls"]) == (drafted, accepted, len(gen.rounds))
+    assert (gen.stats["drafted"], gen.stats["accepted"], gen.stats["target_calls"]) == (
+        drafted,
+        accepted,
+        len(gen.rounds),
+    )
     assert gen.stats["acceptance_rate"] == (accepted / drafted if drafted else 0)
 
 
 @settings(max_examples=100)
-@given(st.booleans().flatmap(lambda greedy: requests(greedy=greedy)), st.integers(1, 5), st.sampled_from(["on_text", "on_round"]))
+@given(
+    st.booleans().flatmap(lambda greedy: requests(greedy=greedy)),
+    st.integers(1, 5),
+    st.sampled_from(["on_text", "on_round"]),
+)
 def test_a_cancelled_run_is_the_beginning_of_the_whole_one(r: dict[str, Any], after: int, callback: str) -> None:
     """Stopping at any call of either callback leaves a result that is a beginning of the uncancelled one.
 

@@ -145,9 +145,7 @@ def test_one_token_output_is_the_target_exactly() -> None:
     first, kept = [], []
     for u_draft, u_accept, u_resample in product(midpoints(12), midpoints(4), midpoints(3)):
         x = sample_categorical(distribution(q), u_draft)
-        emitted, n = verify_draft(
-            rows, [x], distribution(q)[None], PLAIN, [], Uniforms([u_accept, u_resample, 0.5])
-        )
+        emitted, n = verify_draft(rows, [x], distribution(q)[None], PLAIN, [], Uniforms([u_accept, u_resample, 0.5]))
         first.append(emitted[0])
         kept.append(n)
     assert frequencies(first) == as_fractions(p)
@@ -260,7 +258,9 @@ def test_penalties_see_the_accepted_drafts() -> None:
         emitted, _ = verify_draft(rows, [0, 0], None, presence, [], Uniforms([0.1, 0.9, u_accept, u_resample, 0.5]))
         second.append(emitted[1])
     assert frequencies(second) == as_fractions([2, 3, 1])
-    bonus = [verify_draft(rows, [0, 0], None, frequency, [], Uniforms([0.1, 0.9] * 2 + [u]))[0][2] for u in midpoints(5)]
+    bonus = [
+        verify_draft(rows, [0, 0], None, frequency, [], Uniforms([0.1, 0.9] * 2 + [u]))[0][2] for u in midpoints(5)
+    ]
     assert frequencies(bonus) == as_fractions([1, 3, 1])
 
 
@@ -448,7 +448,7 @@ def test_ngram_draft_extends_its_context() -> None:
 
     KIND: unit.
     """
-    successor = NGramDraft(TableCounts(lambda ctx: np.eye(5)[(ctx[-1] + 1) % 5] + 0.01))  # type: ignore[arg-type]
+    successor = NGramDraft(TableCounts(lambda ctx: np.eye(5)[(ctx[-1] + 1) % 5] + 0.01))
     assert successor.propose([3], 4, None)[0] == [4, 0, 1, 2]
     ids, rows = successor.propose([3], 4, Uniforms([0.5] * 4))
     assert rows is not None
@@ -460,7 +460,7 @@ def test_ngram_draft_ties_go_to_the_lowest_id() -> None:
 
     KIND: boundary.
     """
-    draft = NGramDraft(TableCounts(lambda ctx: [1, 3, 3, 2]))  # type: ignore[arg-type]
+    draft = NGramDraft(TableCounts(lambda ctx: [1, 3, 3, 2]))
     assert draft.propose([0], 2, None)[0] == [1, 1]
 
 
@@ -555,7 +555,9 @@ def test_model_draft_stays_within_its_model() -> None:
         assert ids == BagLM(seed=3).greedy([1] * n, len(ids))
     target = BagLM(seed=3, max_len=40)
     plain = generate(BagLM(seed=3, max_len=40), LETTERS_11, "abc", greedy(max_tokens=30))
-    gen = speculative_generate(target, ModelDraft(BagLM(seed=3, max_len=8)), LETTERS_11, "abc", greedy(max_tokens=30), k=3)
+    gen = speculative_generate(
+        target, ModelDraft(BagLM(seed=3, max_len=8)), LETTERS_11, "abc", greedy(max_tokens=30), k=3
+    )
     assert gen.ids == plain.ids
 
 
@@ -582,7 +584,8 @@ def ngram_for(text: str) -> NGramDraft:
     return NGramDraft(lm)
 
 
-# After this prompt the BagLM with seed 0 says kkfhcckkkgccckgckgcdjhdjhcbbbbbbbbbbcbbk; the settings end it in every way.
+# After this prompt the BagLM with seed 0 says kkfhcckkkgccckgckgcdjhdjhcbbbbbbbbbbcbbk; the settings cut that short in
+# every way there is.
 PROMPT = "abcjhijb"
 SETTINGS: dict[str, tuple[dict[str, Any], tuple[int, ...], int]] = {
     "as it is": ({"max_tokens": 40}, (), 64),
@@ -862,7 +865,7 @@ def test_sampled_speculation_matches_the_target_distribution(name: str) -> None:
 
     drafts: dict[str, Any] = {
         "model": lambda: ModelDraft(BagLM(vocab_size=3, seed=9, sharpness=0.6)),
-        "ngram": lambda: NGramDraft(TableCounts(lambda ctx: [[1, 5, 2], [4, 1, 1], [1, 1, 6]][ctx[-1]])),  # type: ignore[arg-type]
+        "ngram": lambda: NGramDraft(TableCounts(lambda ctx: [[1, 5, 2], [4, 1, 1], [1, 1, 6]][ctx[-1]])),
         "deterministic": lambda: ChainDraft(lambda ctx: (ctx[-1] + 1) % 3),
     }
     target = new_target()
@@ -954,12 +957,12 @@ def test_logprobs_are_the_targets() -> None:
     """
     prompt = LETTERS_11.encode(PROMPT)
     for knobs in ({}, {"repetition_penalty": 1.3, "presence_penalty": 0.4, "frequency_penalty": 0.2}):
-        p = greedy(max_tokens=30, **knobs)  # type: ignore[arg-type]
+        p = greedy(max_tokens=30, **knobs)
         plain = generate(target_for(), LETTERS_11, PROMPT, p)
         for name in DRAFTS:
             gen = speculative_generate(target_for(), make_draft(name), LETTERS_11, PROMPT, p, k=4)
             assert gen.logprobs == plain.logprobs, name
-        p = SamplingParams(temperature=1.4, top_k=8, max_tokens=30, seed=5, **knobs)  # type: ignore[arg-type]
+        p = SamplingParams(temperature=1.4, top_k=8, max_tokens=30, seed=5, **knobs)
         for name in ("ngram", "another model", "prompt lookup"):
             gen = speculative_generate(target_for(), make_draft(name), LETTERS_11, PROMPT, p, k=4)
             target = target_for()
@@ -975,7 +978,7 @@ def test_streamed_text_is_the_text() -> None:
     """
     for name, knobs in product(("self", "sometimes right"), ({}, {"stop": ["ckgc"]}, {"stop": ["kgz"]})):
         pieces: list[str] = []
-        p = greedy(max_tokens=24, **knobs)  # type: ignore[arg-type]
+        p = greedy(max_tokens=24, **knobs)
         gen = speculative_generate(target_for(), make_draft(name), LETTERS_11, PROMPT, p, k=3, on_text=pieces.append)
         assert "".join(pieces) == gen.text
         assert len(pieces) > 1, "text comes while the run goes on, not at its end"
