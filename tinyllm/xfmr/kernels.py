@@ -125,12 +125,15 @@ def _fold(builder: Any, vector: Any, how: str) -> Any:
     return builder.call(cgutils.get_or_insert_function(builder.module, kind, name), [vector])
 
 
-def _float_at(context: Any, builder: Any, array_type: Any, array: Any, indices: Sequence[Any]) -> Any:
-    return builder.load(_pointer(context, builder, array_type, array, indices, ir.FloatType()), align=4)
-
-
 def _row(builder: Any, first: Any, r: int) -> Any:
     return builder.add(first, ir.Constant(first.type, r))
+
+
+def _at(builder: Any, address: Any, kind: Any, stride: Any = None, r: int = 0) -> Any:
+    """The place of a `kind` at an address, r strides further on."""
+    if r:
+        address = builder.add(address, builder.mul(stride, ir.Constant(stride.type, r)))
+    return builder.inttoptr(address, kind.as_pointer())
 
 
 @intrinsic(prefer_literal=True)
@@ -147,31 +150,68 @@ def no_total(typingctx: Any, like: Any) -> Any:
     return lanes(like), lambda context, builder, signature, args: context.get_constant_null(lanes)
 
 
+# Inside a tile, places are addresses: an array handed from function to function has its references counted each time.
+
+
 @intrinsic
-def packed_words(typingctx: Any, data: Any, at: Any) -> Any:
-    """Sixteen 16-bit words, four nibbles in each, from byte `at`."""
-    lanes = Lanes("i16", 1, 2 * LANES)
+def address(typingctx: Any, array: Any, at: Any) -> Any:
+    """Where array[at] (`at` a tuple) lies in memory. The caller keeps the array alive."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        words = builder.load(_pointer(context, builder, data, args[0], [args[1]], lanes.vector), align=1)
-        return builder.insert_value(context.get_constant_null(lanes), words, 0)
+        indices = cgutils.unpack_tuple(builder, args[1], len(at))
+        place = _pointer(context, builder, array, args[0], indices, ir.IntType(8))
+        return builder.ptrtoint(place, ir.IntType(64))
 
-    return lanes(data, at), codegen
+    return types.int64(array, at), codegen
+
+
+def _loader(lanes: Lanes, stored: Any, widen: str | None) -> Any:
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        loaded = builder.load(_at(builder, args[0], ir.VectorType(stored, lanes.width)), align=1)
+        if widen is not None:
+            loaded = getattr(builder, widen)(loaded, lanes.vector)
+        return builder.insert_value(context.get_constant_null(lanes), loaded, 0)
+
+    return lanes(types.int64), codegen
 
 
 @intrinsic
-def fetch_ahead(typingctx: Any, data: Any, at: Any) -> Any:
-    """Ask memory for the bytes at `at` before they are needed; changes no value, and may point past the end."""
+def words(typingctx: Any, at: Any) -> Any:
+    """Sixteen 16-bit words, four nibbles in each."""
+    return _loader(Lanes("i16", 1, 2 * LANES), ir.IntType(16), None)
+
+
+@intrinsic
+def signed_bytes(typingctx: Any, at: Any) -> Any:
+    """Sixteen signed bytes, widened to 16 bits."""
+    return _loader(Lanes("i16", 1, 2 * LANES), ir.IntType(8), "sext")
+
+
+@intrinsic
+def floats(typingctx: Any, at: Any) -> Any:
+    """Eight float32 values."""
+    return _loader(Lanes("f32", 1), ir.FloatType(), None)
+
+
+@intrinsic
+def halves(typingctx: Any, at: Any) -> Any:
+    """Eight float16 values, widened to float32."""
+    return _loader(Lanes("f32", 1), ir.HalfType(), "fpext")
+
+
+@intrinsic
+def fetch(typingctx: Any, at: Any) -> Any:
+    """Ask memory for bytes before they are needed; changes no value, and may point past the end."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         i32 = ir.IntType(32)
-        place = _pointer(context, builder, data, args[0], [args[1]], ir.IntType(8))
+        place = _at(builder, args[0], ir.IntType(8))
         kind = ir.FunctionType(ir.VoidType(), [place.type, i32, i32, i32])
         prefetch = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
         builder.call(prefetch, [place, i32(0), i32(3), i32(1)])
         return context.get_dummy_value()
 
-    return types.void(data, at), codegen
+    return types.void(types.int64), codegen
 
 
 @intrinsic
@@ -188,32 +228,19 @@ def nibble(typingctx: Any, words: Any, shift: Any) -> Any:
 
 
 @intrinsic
-def signed_bytes(typingctx: Any, data: Any, at: Any) -> Any:
-    """Sixteen signed bytes from byte `at`, widened to 16 bits."""
-    lanes = Lanes("i16", 1, 2 * LANES)
-
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        narrow = ir.VectorType(ir.IntType(8), lanes.width)
-        loaded = builder.load(_pointer(context, builder, data, args[0], [args[1]], narrow), align=1)
-        return builder.insert_value(context.get_constant_null(lanes), builder.sext(loaded, lanes.vector), 0)
-
-    return lanes(data, at), codegen
-
-
-@intrinsic
-def add_pairs(typingctx: Any, total: Any, weights: Any, x: Any, row: Any, k: Any) -> Any:
-    """total[r] + w[0] * x[row + r, k] + w[1] * x[row + r, k + 1] in every lane, in exact integers.
+def add_pairs(typingctx: Any, total: Any, weights: Any, at: Any, stride: Any) -> Any:
+    """total[r] + w[0] * x[r, 0] + w[1] * x[r, 1] in every lane, in exact integers; row r of x is at + r * stride.
 
     Two 16-bit products and their sum are one machine instruction on most processors.
     """
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        result, w, array, first, column = args
+        result, w, x, step = args
         wide = ir.VectorType(ir.IntType(32), 2 * LANES)
         w = builder.sext(builder.extract_value(w, 0), wide)
         for r in range(total.rows):
-            place = _pointer(context, builder, x, array, [_row(builder, first, r), column], ir.IntType(32))
-            pair = builder.bitcast(_splat(builder, builder.load(place, align=2), LANES), weights.vector)
+            pair = builder.load(_at(builder, x, ir.IntType(32), step, r), align=2)
+            pair = builder.bitcast(_splat(builder, pair, LANES), weights.vector)
             products = builder.mul(w, builder.sext(pair, wide))
             even = _pick(builder, products, range(0, 2 * LANES, 2))
             odd = _pick(builder, products, range(1, 2 * LANES, 2))
@@ -221,67 +248,54 @@ def add_pairs(typingctx: Any, total: Any, weights: Any, x: Any, row: Any, k: Any
             result = builder.insert_value(result, total_r, r)
         return result
 
-    return total(total, weights, x, row, k), codegen
+    return total(total, weights, types.int64, types.int64), codegen
 
 
 @intrinsic
-def halves(typingctx: Any, data: Any, at: Any) -> Any:
-    """Eight float16 values from byte `at`, widened to float32."""
-    lanes = Lanes("f32", 1)
+def add_scaled(typingctx: Any, acc: Any, scale: Any, total: Any, at: Any, stride: Any) -> Any:
+    """acc[r] + scale * (total[r] * x[r]), the sum fused with its product; x[r] is at + r * stride."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        narrow = ir.VectorType(ir.HalfType(), LANES)
-        loaded = builder.load(_pointer(context, builder, data, args[0], [args[1]], narrow), align=1)
-        return builder.insert_value(context.get_constant_null(lanes), builder.fpext(loaded, lanes.vector), 0)
-
-    return lanes(data, at), codegen
-
-
-@intrinsic
-def floats(typingctx: Any, array: Any, at: Any) -> Any:
-    """Eight neighbouring float32 values, from `array[at]` on (`at` a tuple; for bytes, of the first byte)."""
-    lanes = Lanes("f32", 1)
-
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        place = _neighbours(context, builder, array, args[0], cgutils.unpack_tuple(builder, args[1], len(at)))
-        loaded = builder.load(builder.bitcast(place, lanes.vector.as_pointer()), align=1)
-        return builder.insert_value(context.get_constant_null(lanes), loaded, 0)
-
-    return lanes(array, at), codegen
-
-
-@intrinsic
-def add_scaled(typingctx: Any, acc: Any, scale: Any, total: Any, x: Any, row: Any, b: Any) -> Any:
-    """acc[r] + scale * (total[r] * x[row + r, b]), the sum fused with its product."""
-
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        result, scale_v, totals, array, first, column = args
+        result, scale_v, totals, x, step = args
         scale_v = builder.extract_value(scale_v, 0)
         for r in range(acc.rows):
-            factor = _float_at(context, builder, x, array, [_row(builder, first, r), column])
+            factor = builder.load(_at(builder, x, ir.FloatType(), step, r), align=4)
             counted = builder.sitofp(builder.extract_value(totals, r), acc.vector)
             scaled = builder.fmul(counted, _splat(builder, factor, LANES))
             fused = _fma(builder, scale_v, scaled, builder.extract_value(result, r))
             result = builder.insert_value(result, fused, r)
         return result
 
-    return acc(acc, scale, total, x, row, b), codegen
+    return acc(acc, scale, total, types.int64, types.int64), codegen
 
 
 @intrinsic
-def add_product(typingctx: Any, acc: Any, w: Any, x: Any, row: Any, k: Any) -> Any:
-    """acc[r] + w * x[row + r, k], fused."""
+def add_product(typingctx: Any, acc: Any, w: Any, at: Any, stride: Any) -> Any:
+    """acc[r] + w * x[r], fused; x[r] is at + r * stride."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        result, w_v, array, first, column = args
+        result, w_v, x, step = args
         w_v = builder.extract_value(w_v, 0)
         for r in range(acc.rows):
-            factor = _float_at(context, builder, x, array, [_row(builder, first, r), column])
+            factor = builder.load(_at(builder, x, ir.FloatType(), step, r), align=4)
             fused = _fma(builder, w_v, _splat(builder, factor, LANES), builder.extract_value(result, r))
             result = builder.insert_value(result, fused, r)
         return result
 
-    return acc(acc, w, x, row, k), codegen
+    return acc(acc, w, types.int64, types.int64), codegen
+
+
+@intrinsic
+def store(typingctx: Any, acc: Any, at: Any, stride: Any) -> Any:
+    """Write acc[r] to at + r * stride."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        for r in range(acc.rows):
+            place = _at(builder, args[1], acc.vector, args[2], r)
+            builder.store(builder.extract_value(args[0], r), place, align=4)
+        return context.get_dummy_value()
+
+    return types.void(acc, types.int64, types.int64), codegen
 
 
 @intrinsic(prefer_literal=True)
@@ -350,20 +364,6 @@ def add_weighted(typingctx: Any, acc: Any, weight: Any, values: Any, at: Any) ->
 
 
 @intrinsic
-def store(typingctx: Any, out: Any, row: Any, column: Any, acc: Any) -> Any:
-    """out[row + r, column : column + 8] = acc[r]."""
-
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        array, first, at, lanes = args
-        for r in range(acc.rows):
-            place = _pointer(context, builder, out, array, [_row(builder, first, r), at], acc.vector)
-            builder.store(builder.extract_value(lanes, r), place, align=4)
-        return context.get_dummy_value()
-
-    return types.void(out, row, column, acc), codegen
-
-
-@intrinsic
 def store_along(typingctx: Any, out: Any, row: Any, column: Any, acc: Any) -> Any:
     """out[row, column : column + 8 * acc.rows] = acc, one vector after another."""
 
@@ -387,77 +387,65 @@ def plain_product(x: Floats, weights: Floats) -> Floats:
 
 
 @_inlined
-def _tile_q4_1(
-    acc: Any,
-    data: Bytes,
-    at: int,
-    n_in: int,
-    rounded: NDArray[np.int16],
-    scales: Floats,
-    sums: Floats,
-    row: int,
-) -> Any:
+def _tile_q4_1(acc: Any, at: int, blocks: int, rounded: int, scales: int, sums: int) -> Any:
     """Eight outputs for acc.rows token rows, from Q4_1 blocks: sum over blocks of d * (q . x) + m * sum(x)."""
-    for b in range(n_in // 32):
+    stride, step = 64 * blocks, 4 * blocks  # bytes from one row's integers, and scales, to the next row's
+    for _ in range(blocks):
+        fetch(at + AHEAD)
+        fetch(at + AHEAD + 64)
+        fetch(at + AHEAD + 128)
         total = no_total(acc)
-        for ahead in range(0, 160, 64):
-            fetch_ahead(data, at + AHEAD + ahead)
-        for k in range(0, 32, 8):
-            words = packed_words(data, at + 32 + 4 * k)
-            total = add_pairs(total, nibble(words, 0), rounded, row, 32 * b + k)
-            total = add_pairs(total, nibble(words, 4), rounded, row, 32 * b + k + 2)
-            total = add_pairs(total, nibble(words, 8), rounded, row, 32 * b + k + 4)
-            total = add_pairs(total, nibble(words, 12), rounded, row, 32 * b + k + 6)
-        acc = add_scaled(acc, halves(data, at), total, scales, row, b)
-        acc = add_product(acc, halves(data, at + 16), sums, row, b)
-        at += 160
+        for _ in range(4):  # 32 inputs, eight at a time
+            packed = words(at + 32)
+            total = add_pairs(total, nibble(packed, 0), rounded, stride)
+            total = add_pairs(total, nibble(packed, 4), rounded + 4, stride)
+            total = add_pairs(total, nibble(packed, 8), rounded + 8, stride)
+            total = add_pairs(total, nibble(packed, 12), rounded + 12, stride)
+            rounded += 16
+            at += 32
+        acc = add_scaled(acc, halves(at - 128), total, scales, step)
+        acc = add_product(acc, halves(at - 112), sums, step)
+        at += 32
+        scales += 4
+        sums += 4
     return acc
 
 
 @_inlined
-def _tile_q8_0(acc: Any, data: Bytes, at: int, n_in: int, rounded: NDArray[np.int16], scales: Floats, row: int) -> Any:
+def _tile_q8_0(acc: Any, at: int, blocks: int, rounded: int, scales: int) -> Any:
     """Eight outputs for acc.rows token rows, from Q8_0 blocks: sum over blocks of d * (q . x)."""
-    for b in range(n_in // 32):
-        total = no_total(acc)
+    stride, step = 64 * blocks, 4 * blocks
+    for _ in range(blocks):
         for ahead in range(0, 272, 64):
-            fetch_ahead(data, at + AHEAD + ahead)
-        for k in range(0, 32, 2):
-            total = add_pairs(total, signed_bytes(data, at + 16 + 8 * k), rounded, row, 32 * b + k)
-        acc = add_scaled(acc, halves(data, at), total, scales, row, b)
+            fetch(at + AHEAD + ahead)
+        total = no_total(acc)
+        for k in range(16):  # 32 inputs, two at a time
+            total = add_pairs(total, signed_bytes(at + 16 + 16 * k), rounded + 4 * k, stride)
+        acc = add_scaled(acc, halves(at), total, scales, step)
         at += 272
+        rounded += 64
+        scales += 4
     return acc
 
 
 @_inlined
-def _tile_float(acc: Any, data: Bytes, at: int, n_in: int, kind: int, x: Floats, row: int) -> Any:
+def _tile_float(acc: Any, at: int, n_in: int, kind: int, x: int) -> Any:
     """Eight outputs for acc.rows token rows, from float16 or float32 weights, input by input."""
+    stride = 4 * n_in
     if kind == F32:
         for k in range(n_in):
-            acc = add_product(acc, floats(data, (at + 32 * k,)), x, row, k)
+            acc = add_product(acc, floats(at + 32 * k), x + 4 * k, stride)
     else:
         for k in range(n_in):
-            acc = add_product(acc, halves(data, at + 16 * k), x, row, k)
+            acc = add_product(acc, halves(at + 16 * k), x + 4 * k, stride)
     return acc
 
 
 @_inlined
-def _tile(
-    acc: Any,
-    data: Bytes,
-    at: int,
-    n_in: int,
-    kind: int,
-    x: Floats,
-    rounded: NDArray[np.int16],
-    scales: Floats,
-    sums: Floats,
-    row: int,
-) -> Any:
+def _tile(acc: Any, at: int, n_in: int, kind: int, rounded: int, scales: int, sums: int) -> Any:
     if kind == Q4_1:
-        return _tile_q4_1(acc, data, at, n_in, rounded, scales, sums, row)
-    if kind == Q8_0:
-        return _tile_q8_0(acc, data, at, n_in, rounded, scales, row)
-    return _tile_float(acc, data, at, n_in, kind, x, row)
+        return _tile_q4_1(acc, at, n_in // 32, rounded, scales, sums)
+    return _tile_q8_0(acc, at, n_in // 32, rounded, scales)
 
 
 @_inner
@@ -475,24 +463,31 @@ def _linear(
 ) -> None:
     """One thread's share of out[:, column:] = x @ W.T: whole tiles of eight outputs, never part of a sum."""
     start, kind, n_out, n_in = matrix[0], matrix[1], matrix[2], matrix[3]
-    tiles = (n_out + 7) // 8
-    tile_bytes = n_in * 32 if kind == F32 else n_in * 16 if kind == F16 else n_in // 32 * (160 if kind == Q4_1 else 272)
+    tiles, tile_bytes = (n_out + 7) // 8, n_in // 32 * (160 if kind == Q4_1 else 272)
+    if kind in (F32, F16):
+        tile_bytes = n_in * (32 if kind == F32 else 16)
+    width = 4 * out.shape[1]
     for tile in range(tiles * part // parts, tiles * (part + 1) // parts):
-        at, to = start + tile * tile_bytes, column + 8 * tile
+        at, to = address(data, (start + tile * tile_bytes,)), address(out, (0, column + 8 * tile))
         row = np.int64(0)  # not a constant: Numba would compile every tile twice
         while row < len(x):
             left = len(x) - row
+            if kind in (F32, F16):
+                store(_tile_float(zeros(1), at, n_in, kind, address(x, (row, 0))), to + row * width, width)
+                row += 1
+                continue
+            rs, ss, ms = address(rounded, (row, 0)), address(scales, (row, 0)), address(sums, (row, 0))
             if left >= 8 or left == 4:
-                store(out, row, to, _tile(zeros(4), data, at, n_in, kind, x, rounded, scales, sums, row))
+                store(_tile(zeros(4), at, n_in, kind, rs, ss, ms), to + row * width, width)
                 row += 4
             elif left >= 5:
-                store(out, row, to, _tile(zeros(5), data, at, n_in, kind, x, rounded, scales, sums, row))
+                store(_tile(zeros(5), at, n_in, kind, rs, ss, ms), to + row * width, width)
                 row += 5
             elif left >= 2:
-                store(out, row, to, _tile(zeros(2), data, at, n_in, kind, x, rounded, scales, sums, row))
+                store(_tile(zeros(2), at, n_in, kind, rs, ss, ms), to + row * width, width)
                 row += 2
             else:
-                store(out, row, to, _tile(zeros(1), data, at, n_in, kind, x, rounded, scales, sums, row))
+                store(_tile(zeros(1), at, n_in, kind, rs, ss, ms), to + row * width, width)
                 row += 1
 
 
