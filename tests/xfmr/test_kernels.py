@@ -133,13 +133,14 @@ def test_rounding_moves_an_activation_by_half_a_step_at_most(rows: int, blocks: 
     """
     x = activations(rows, 32 * blocks, seed)
     x[0, :32] = 0
-    rounded = np.empty(x.shape, np.int16)
-    scales, sums = np.empty((rows, blocks), np.float32), np.empty((rows, blocks), np.float32)
-    kernels.round_rows(x, rounded, scales, sums)
     step = np.repeat(np.abs(x).reshape(rows, blocks, 32).max(axis=2) / 32767, 32, axis=1)
-    assert np.all(np.abs(rounded * np.repeat(scales, 32, axis=1) - x) <= 0.501 * step)
-    integers = rounded.reshape(rows, blocks, 32).sum(axis=2, dtype=np.int64)
-    assert np.array_equal(sums, integers.astype(np.float32) * scales)
+    for r in range(rows):
+        pairs = np.empty(16 * blocks, np.int32)
+        scales, sums = np.empty(blocks, np.float32), np.empty(blocks, np.float32)
+        kernels.round_rows(x[r : r + 1], pairs, scales, sums)
+        integers = pairs.view(np.int16).astype(np.int64)
+        assert np.all(np.abs(integers * np.repeat(scales, 32) - x[r]) <= 0.501 * step[r])
+        assert np.array_equal(sums, integers.reshape(blocks, 32).sum(axis=1).astype(np.float32) * scales)
     assert np.all(np.abs(kernels.plain_rounding(x) - x) <= 0.501 * step)
 
 

@@ -129,11 +129,9 @@ def _row(builder: Any, first: Any, r: int) -> Any:
     return builder.add(first, ir.Constant(first.type, r))
 
 
-def _at(builder: Any, address: Any, kind: Any, stride: Any = None, r: int = 0) -> Any:
-    """The place of a `kind` at an address, r strides further on."""
-    if r:
-        address = builder.add(address, builder.mul(stride, ir.Constant(stride.type, r)))
-    return builder.inttoptr(address, kind.as_pointer())
+def _at(builder: Any, address: Any, kind: Any, words: int = 0) -> Any:
+    """The place of a `kind` at an address, so many four-byte words further on."""
+    return builder.inttoptr(_row(builder, address, 4 * words), kind.as_pointer())
 
 
 @intrinsic(prefer_literal=True)
@@ -228,18 +226,18 @@ def nibble(typingctx: Any, words: Any, shift: Any) -> Any:
 
 
 @intrinsic
-def add_pairs(typingctx: Any, total: Any, weights: Any, at: Any, stride: Any) -> Any:
-    """total[r] + w[0] * x[r, 0] + w[1] * x[r, 1] in every lane, in exact integers; row r of x is at + r * stride.
+def add_pairs(typingctx: Any, total: Any, weights: Any, at: Any) -> Any:
+    """total[r] + w[0] * x[r, 0] + w[1] * x[r, 1] in every lane, exact; x holds the rows' pairs side by side.
 
     Two 16-bit products and their sum are one machine instruction on most processors.
     """
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        result, w, x, step = args
+        result, w, x = args
         wide = ir.VectorType(ir.IntType(32), 2 * LANES)
         w = builder.sext(builder.extract_value(w, 0), wide)
         for r in range(total.rows):
-            pair = builder.load(_at(builder, x, ir.IntType(32), step, r), align=2)
+            pair = builder.load(_at(builder, x, ir.IntType(32), r), align=4)
             pair = builder.bitcast(_splat(builder, pair, LANES), weights.vector)
             products = builder.mul(w, builder.sext(pair, wide))
             even = _pick(builder, products, range(0, 2 * LANES, 2))
@@ -248,41 +246,51 @@ def add_pairs(typingctx: Any, total: Any, weights: Any, at: Any, stride: Any) ->
             result = builder.insert_value(result, total_r, r)
         return result
 
-    return total(total, weights, types.int64, types.int64), codegen
+    return total(total, weights, types.int64), codegen
 
 
 @intrinsic
-def add_scaled(typingctx: Any, acc: Any, scale: Any, total: Any, at: Any, stride: Any) -> Any:
-    """acc[r] + scale * (total[r] * x[r]), the sum fused with its product; x[r] is at + r * stride."""
+def add_scaled(typingctx: Any, acc: Any, scale: Any, total: Any, at: Any) -> Any:
+    """acc[r] + scale * (total[r] * x[r]), the sum fused with its product; x holds one float a row."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        result, scale_v, totals, x, step = args
+        result, scale_v, totals, x = args
         scale_v = builder.extract_value(scale_v, 0)
         for r in range(acc.rows):
-            factor = builder.load(_at(builder, x, ir.FloatType(), step, r), align=4)
+            factor = builder.load(_at(builder, x, ir.FloatType(), r), align=4)
             counted = builder.sitofp(builder.extract_value(totals, r), acc.vector)
             scaled = builder.fmul(counted, _splat(builder, factor, LANES))
             fused = _fma(builder, scale_v, scaled, builder.extract_value(result, r))
             result = builder.insert_value(result, fused, r)
         return result
 
-    return acc(acc, scale, total, types.int64, types.int64), codegen
+    return acc(acc, scale, total, types.int64), codegen
 
 
 @intrinsic
-def add_product(typingctx: Any, acc: Any, w: Any, at: Any, stride: Any) -> Any:
-    """acc[r] + w * x[r], fused; x[r] is at + r * stride."""
+def add_product(typingctx: Any, acc: Any, w: Any, at: Any) -> Any:
+    """acc[r] + w * x[r], fused; x holds one float a row."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        result, w_v, x, step = args
+        result, w_v, x = args
         w_v = builder.extract_value(w_v, 0)
         for r in range(acc.rows):
-            factor = builder.load(_at(builder, x, ir.FloatType(), step, r), align=4)
+            factor = builder.load(_at(builder, x, ir.FloatType(), r), align=4)
             fused = _fma(builder, w_v, _splat(builder, factor, LANES), builder.extract_value(result, r))
             result = builder.insert_value(result, fused, r)
         return result
 
-    return acc(acc, w, types.int64, types.int64), codegen
+    return acc(acc, w, types.int64), codegen
+
+
+@intrinsic
+def rows_in(typingctx: Any, acc: Any) -> Any:
+    """How many token rows acc is for."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return ir.Constant(ir.IntType(64), acc.rows)
+
+    return types.int64(acc), codegen
 
 
 @intrinsic
@@ -291,7 +299,8 @@ def store(typingctx: Any, acc: Any, at: Any, stride: Any) -> Any:
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         for r in range(acc.rows):
-            place = _at(builder, args[1], acc.vector, args[2], r)
+            row = builder.add(args[1], builder.mul(args[2], ir.Constant(args[2].type, r)))
+            place = _at(builder, row, acc.vector)
             builder.store(builder.extract_value(args[0], r), place, align=4)
         return context.get_dummy_value()
 
@@ -388,8 +397,8 @@ def plain_product(x: Floats, weights: Floats) -> Floats:
 
 @_inlined
 def _tile_q4_1(acc: Any, at: int, blocks: int, rounded: int, scales: int, sums: int) -> Any:
-    """Eight outputs for acc.rows token rows, from Q4_1 blocks: sum over blocks of d * (q . x) + m * sum(x)."""
-    stride, step = 64 * blocks, 4 * blocks  # bytes from one row's integers, and scales, to the next row's
+    """Eight outputs for a few token rows, from Q4_1 blocks: sum over blocks of d * (q . x) + m * sum(x)."""
+    step = 4 * rows_in(acc)  # bytes from one pair, or one scale, of every row to the next
     for _ in range(blocks):
         fetch(at + AHEAD)
         fetch(at + AHEAD + 64)
@@ -397,55 +406,59 @@ def _tile_q4_1(acc: Any, at: int, blocks: int, rounded: int, scales: int, sums: 
         total = no_total(acc)
         for _ in range(4):  # 32 inputs, eight at a time
             packed = words(at + 32)
-            total = add_pairs(total, nibble(packed, 0), rounded, stride)
-            total = add_pairs(total, nibble(packed, 4), rounded + 4, stride)
-            total = add_pairs(total, nibble(packed, 8), rounded + 8, stride)
-            total = add_pairs(total, nibble(packed, 12), rounded + 12, stride)
-            rounded += 16
+            total = add_pairs(total, nibble(packed, 0), rounded)
+            total = add_pairs(total, nibble(packed, 4), rounded + step)
+            total = add_pairs(total, nibble(packed, 8), rounded + 2 * step)
+            total = add_pairs(total, nibble(packed, 12), rounded + 3 * step)
+            rounded += 4 * step
             at += 32
-        acc = add_scaled(acc, halves(at - 128), total, scales, step)
-        acc = add_product(acc, halves(at - 112), sums, step)
+        acc = add_scaled(acc, halves(at - 128), total, scales)
+        acc = add_product(acc, halves(at - 112), sums)
         at += 32
-        scales += 4
-        sums += 4
+        scales += step
+        sums += step
     return acc
 
 
 @_inlined
 def _tile_q8_0(acc: Any, at: int, blocks: int, rounded: int, scales: int) -> Any:
-    """Eight outputs for acc.rows token rows, from Q8_0 blocks: sum over blocks of d * (q . x)."""
-    stride, step = 64 * blocks, 4 * blocks
+    """Eight outputs for a few token rows, from Q8_0 blocks: sum over blocks of d * (q . x)."""
+    step = 4 * rows_in(acc)
     for _ in range(blocks):
         for ahead in range(0, 272, 64):
             fetch(at + AHEAD + ahead)
         total = no_total(acc)
         for k in range(16):  # 32 inputs, two at a time
-            total = add_pairs(total, signed_bytes(at + 16 + 16 * k), rounded + 4 * k, stride)
-        acc = add_scaled(acc, halves(at), total, scales, step)
+            total = add_pairs(total, signed_bytes(at + 16 + 16 * k), rounded)
+            rounded += step
+        acc = add_scaled(acc, halves(at), total, scales)
         at += 272
-        rounded += 64
-        scales += 4
+        scales += step
     return acc
 
 
 @_inlined
 def _tile_float(acc: Any, at: int, n_in: int, kind: int, x: int) -> Any:
-    """Eight outputs for acc.rows token rows, from float16 or float32 weights, input by input."""
-    stride = 4 * n_in
-    if kind == F32:
-        for k in range(n_in):
-            acc = add_product(acc, floats(at + 32 * k), x + 4 * k, stride)
-    else:
-        for k in range(n_in):
-            acc = add_product(acc, halves(at + 16 * k), x + 4 * k, stride)
+    """Eight outputs for one token row, from float16 or float32 weights, input by input."""
+    for k in range(n_in):
+        w = floats(at + 32 * k) if kind == F32 else halves(at + 16 * k)
+        acc = add_product(acc, w, x + 4 * k)
     return acc
 
 
 @_inlined
-def _tile(acc: Any, at: int, n_in: int, kind: int, rounded: int, scales: int, sums: int) -> Any:
+def _tile(acc: Any, at: int, blocks: int, kind: int, rounded: int, scales: int, sums: int) -> Any:
     if kind == Q4_1:
-        return _tile_q4_1(acc, at, n_in // 32, rounded, scales, sums)
-    return _tile_q8_0(acc, at, n_in // 32, rounded, scales)
+        return _tile_q4_1(acc, at, blocks, rounded, scales, sums)
+    return _tile_q8_0(acc, at, blocks, rounded, scales)
+
+
+@_inlined
+def _rows_at_once(left: int) -> int:
+    """How many of the rows that are left the next tile takes: more rows share the work of unpacking the weights."""
+    if left >= 8 or left == 4:
+        return 4
+    return 5 if left >= 5 else 2 if left >= 2 else 1
 
 
 @_inner
@@ -453,7 +466,7 @@ def _linear(
     data: Bytes,
     matrix: Ints,
     x: Floats,
-    rounded: NDArray[np.int16],
+    rounded: NDArray[np.int32],
     scales: Floats,
     sums: Floats,
     out: Floats,
@@ -463,44 +476,45 @@ def _linear(
 ) -> None:
     """One thread's share of out[:, column:] = x @ W.T: whole tiles of eight outputs, never part of a sum."""
     start, kind, n_out, n_in = matrix[0], matrix[1], matrix[2], matrix[3]
-    tiles, tile_bytes = (n_out + 7) // 8, n_in // 32 * (160 if kind == Q4_1 else 272)
+    tiles, blocks = (n_out + 7) // 8, n_in // 32
+    tile_bytes = blocks * (160 if kind == Q4_1 else 272)
     if kind in (F32, F16):
         tile_bytes = n_in * (32 if kind == F32 else 16)
     width = 4 * out.shape[1]
     for tile in range(tiles * part // parts, tiles * (part + 1) // parts):
         at, to = address(data, (start + tile * tile_bytes,)), address(out, (0, column + 8 * tile))
-        row = np.int64(0)  # not a constant: Numba would compile every tile twice
-        while row < len(x):
-            left = len(x) - row
-            if kind in (F32, F16):
+        if kind in (F32, F16):
+            for row in range(len(x)):
                 store(_tile_float(zeros(1), at, n_in, kind, address(x, (row, 0))), to + row * width, width)
-                row += 1
-                continue
-            rs, ss, ms = address(rounded, (row, 0)), address(scales, (row, 0)), address(sums, (row, 0))
-            if left >= 8 or left == 4:
-                store(_tile(zeros(4), at, n_in, kind, rs, ss, ms), to + row * width, width)
-                row += 4
-            elif left >= 5:
-                store(_tile(zeros(5), at, n_in, kind, rs, ss, ms), to + row * width, width)
-                row += 5
-            elif left >= 2:
-                store(_tile(zeros(2), at, n_in, kind, rs, ss, ms), to + row * width, width)
-                row += 2
+            continue
+        done = np.int64(0)  # not a constant: Numba would compile every tile twice
+        while done < len(x):
+            r, s, m = (
+                address(rounded, (done * 16 * blocks,)),
+                address(scales, (done * blocks,)),
+                address(sums, (done * blocks,)),
+            )
+            n = _rows_at_once(len(x) - done)
+            if n == 5:
+                store(_tile(zeros(5), at, blocks, kind, r, s, m), to + done * width, width)
+            elif n == 4:
+                store(_tile(zeros(4), at, blocks, kind, r, s, m), to + done * width, width)
+            elif n == 2:
+                store(_tile(zeros(2), at, blocks, kind, r, s, m), to + done * width, width)
             else:
-                store(_tile(zeros(1), at, n_in, kind, rs, ss, ms), to + row * width, width)
-                row += 1
+                store(_tile(zeros(1), at, blocks, kind, r, s, m), to + done * width, width)
+            done += n
 
 
 @intrinsic
-def round_block(typingctx: Any, x: Any, row: Any, k: Any, rounded: Any) -> Any:
-    """Write x[row, k : k + 32] as 16-bit integers, the largest 32767; return the scale and the sum of the integers."""
+def round_block(typingctx: Any, at: Any, to: Any, step: Any) -> Any:
+    """Write 32 floats as 16-bit integers, the largest 32767, a pair every `step` bytes; return scale and sum."""
     result = types.Tuple([types.float32, types.int32])
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        source, first, column, target = args
         f32, i32 = ir.FloatType(), ir.IntType(32)
-        block, words = ir.VectorType(f32, BLOCK), ir.VectorType(ir.IntType(16), BLOCK)
-        values = builder.load(_pointer(context, builder, x, source, [first, column], block), align=4)
+        block, pairs = ir.VectorType(f32, BLOCK), ir.VectorType(i32, BLOCK // 2)
+        values = builder.load(_at(builder, args[0], block), align=4)
         # Without their sign bit, floats are ordered as their bits are; integers have one maximum in any order.
         bits = builder.bitcast(values, ir.VectorType(i32, BLOCK))
         bits = builder.and_(bits, ir.Constant(bits.type, [0x7FFFFFFF] * BLOCK))
@@ -513,12 +527,15 @@ def round_block(typingctx: Any, x: Any, row: Any, k: Any, rounded: Any) -> Any:
         )
         near = builder.call(nearest, [builder.fmul(values, _splat(builder, inverse, BLOCK))])
         integers = builder.fptosi(near, ir.VectorType(i32, BLOCK))
-        place = _pointer(context, builder, rounded, target, [first, column], words)
-        builder.store(builder.trunc(integers, words), place, align=2)
+        narrow = builder.bitcast(builder.trunc(integers, ir.VectorType(ir.IntType(16), BLOCK)), pairs)
+        to = args[1]
+        for i in range(BLOCK // 2):
+            builder.store(builder.extract_element(narrow, i32(i)), _at(builder, to, i32), align=4)
+            to = builder.add(to, args[2])
         scale = builder.fdiv(largest, ir.Constant(f32, 32767.0))
         return context.make_tuple(builder, result, [scale, _fold(builder, integers, "add")])
 
-    return result(x, row, k, rounded), codegen
+    return result(types.int64, types.int64, types.int64), codegen
 
 
 def plain_rounding(x: Floats) -> Floats:
@@ -530,13 +547,22 @@ def plain_rounding(x: Floats) -> Floats:
 
 
 @_inner
-def round_rows(x: Floats, rounded: NDArray[np.int16], scales: Floats, sums: Floats) -> None:
-    """Each block of 32 activations as 16-bit integers times a scale, and sums = scale * sum(rounded)."""
-    for row in range(len(x)):
-        for b in range(x.shape[1] // 32):
-            scale, total = round_block(x, row, 32 * b, rounded)
-            scales[row, b] = scale
-            sums[row, b] = np.float32(total) * scale
+def round_rows(x: Floats, rounded: NDArray[np.int32], scales: Floats, sums: Floats) -> None:
+    """Each block of 32 activations as 16-bit integers times a scale, and sums = scale * sum(integers).
+
+    The rows of a tile lie side by side: input pair by input pair, and block by block, one entry a row.
+    """
+    blocks = x.shape[1] // 32
+    done = np.int64(0)
+    while done < len(x):
+        n = _rows_at_once(len(x) - done)
+        for r in range(n):
+            for b in range(blocks):
+                to = address(rounded, (16 * (done * blocks + b * n) + r,))
+                scale, total = round_block(address(x, (done + r, 32 * b)), to, 4 * n)
+                scales[done * blocks + b * n + r] = scale
+                sums[done * blocks + b * n + r] = np.float32(total) * scale
+        done += n
 
 
 # --- The other row by row steps -------------------------------------------------------------------------------------
@@ -712,9 +738,9 @@ def attend(
 @_entry("f4[:,::1](u1[::1], i8[:,::1], f4[:,::1], i8)", parallel=True)
 def product(data: Bytes, matrices: Ints, x: Floats, parts: int) -> Floats:
     """x @ W.T for every row of x and every W of `matrices` [n, 4], side by side; eight columns are the least."""
-    blocks = x.shape[1] // 32
-    rounded = np.empty((len(x), 32 * blocks), np.int16)
-    scales, sums = np.empty((len(x), blocks), np.float32), np.empty((len(x), blocks), np.float32)
+    blocks = len(x) * (x.shape[1] // 32)
+    rounded = np.empty(16 * blocks, np.int32)  # two 16-bit integers in each
+    scales, sums = np.empty(blocks, np.float32), np.empty(blocks, np.float32)
     round_rows(x, rounded, scales, sums)
     width = np.int64(0)
     for i in range(len(matrices)):
