@@ -945,7 +945,7 @@ def set_threads(n: int) -> None:
 
 def prepare() -> None:
     """Compile the kernels, or read them from Numba's cache; says so when it takes more than a second."""
-    word = "Compiling the kernels: about ten seconds, once; they are kept on disk for the next time."
+    word = "Compiling the kernels: ten to twenty seconds, once; they are kept on disk for the next time."
     late = threading.Timer(1.0, print, [word], {"file": sys.stderr, "flush": True})
     late.start()
     with one_caller:
