@@ -85,7 +85,7 @@ def test_greedy_is_the_argmax_loop() -> None:
 def test_the_cache_changes_nothing_but_the_work(temperature: float) -> None:
     """Cache "none" recomputes everything each step and is the oracle; "contiguous" and a given cache equal it.
 
-    KIND: differential. Pitfalls: 10.
+    KIND: differential.
     """
     p = SamplingParams(temperature=temperature, max_tokens=20, seed=4, presence_penalty=0.3)
     none, contiguous, given_ = BagLM(), BagLM(), BagLM()
@@ -177,7 +177,7 @@ def test_the_model_s_logits_are_not_written_to() -> None:
 def test_eos_ends_it_and_is_not_part_of_it() -> None:
     """Not in ids, not in text, not in logprobs, not counted; any of several will do, also as the very first.
 
-    KIND: boundary, smoke. Pitfalls: 11.
+    KIND: boundary, smoke.
     """
     for eos_ids in ((5,), [5], {5, 9}, frozenset({5, 1000})):
         gen = says(1, 2, 5, 3, p=GREEDY, eos_ids=eos_ids)
@@ -194,7 +194,7 @@ def test_eos_ends_it_and_is_not_part_of_it() -> None:
 def test_eos_in_the_prompt_is_a_token_like_any_other() -> None:
     """Only what is generated can end a generation.
 
-    KIND: boundary. Pitfalls: 11.
+    KIND: boundary.
     """
     gen = generate(ScriptLM([5, 5], [1, 2, 5], vocab_size=26), LETTERS, "ff", GREEDY, eos_ids=(5,))
     assert gen.ids == [1, 2]
@@ -203,7 +203,7 @@ def test_eos_in_the_prompt_is_a_token_like_any_other() -> None:
 def test_a_stop_string_cuts_the_text_but_keeps_the_id() -> None:
     """The text ends before the earliest hit; the id that completed it stays; an empty stop string is ignored.
 
-    KIND: boundary, smoke. Pitfalls: 11.
+    KIND: boundary, smoke.
     """
     gen = says(1, 2, 3, 4, 5, p=greedy(stop=["", "de"]))
     assert (gen.ids, gen.text, gen.finish_reason, len(gen.logprobs)) == ([1, 2, 3, 4], "bc", "stop", 4)
@@ -221,7 +221,7 @@ def test_a_stop_string_cuts_the_text_but_keeps_the_id() -> None:
 def test_of_several_stop_strings_the_earliest_hit_counts() -> None:
     """Inside one piece of text the order of the list does not matter, only where each begins.
 
-    KIND: boundary. Pitfalls: 11.
+    KIND: boundary.
     """
     tok = PieceTok(["a", "wxyz", "q", "wx"])
     for stop in (["yz", "xy"], ["xy", "yz"], ["xy"], ["xyz", "xy", "z"]):
@@ -239,7 +239,7 @@ def test_of_several_stop_strings_the_earliest_hit_counts() -> None:
 def test_a_stop_string_may_contain_wide_characters() -> None:
     """It is found when its last byte arrives, whatever ids the bytes came in.
 
-    KIND: boundary. Pitfalls: 11.
+    KIND: boundary.
     """
     tok = PieceTok(["a", b"\xc3", b"\xa9", "!", b"\xa9x"])
     gen = says(0, 1, 2, 3, p=greedy(stop=["é!"]), tok=tok)
@@ -251,7 +251,7 @@ def test_a_stop_string_may_contain_wide_characters() -> None:
 def test_the_model_s_length_is_never_exceeded() -> None:
     """Prompt and ids together reach max_len and no more; a prompt of exactly that gives no id, a longer one an error.
 
-    KIND: boundary. Pitfalls: 12.
+    KIND: boundary.
     """
     for cache, room in product(("none", "contiguous"), range(5)):
         model = BagLM(max_len=3 + room)
@@ -265,7 +265,7 @@ def test_the_model_s_length_is_never_exceeded() -> None:
 def test_bad_requests_are_refused_before_any_pass() -> None:
     """An empty prompt, one longer than the model, parameters out of range.
 
-    KIND: boundary. Pitfalls: 12.
+    KIND: boundary.
     """
     model = BagLM(max_len=6)
     for prompt, p in [
@@ -285,7 +285,7 @@ def test_bad_requests_are_refused_before_any_pass() -> None:
 def test_one_pass_a_token() -> None:
     """The prompt in one pass, then one id a pass, and none after the last id.
 
-    KIND: unit. Pitfalls: 10.
+    KIND: unit.
     """
     model = BagLM()
     gen = generate(model, ABC, "abcd", GREEDY)
@@ -364,7 +364,7 @@ def test_a_model_with_hidden_and_head_computes_the_logits_it_needs(temperature: 
 def test_a_prompt_fed_in_pieces_is_the_same_prompt() -> None:
     """However a long prompt is cut into passes, all of it is attended to, once, in order.
 
-    KIND: differential. Pitfalls: 10.
+    KIND: differential.
     """
     prompt = "abcdefghijk" * 60
     for model in (BagLM(max_len=700), HeadLM(max_len=700)):
@@ -448,7 +448,7 @@ def test_text_streams_as_it_becomes_certain() -> None:
 def test_a_tail_that_may_become_a_stop_string_waits() -> None:
     """No part of a stop string is handed out and regretted; when it turns out to be none, it follows.
 
-    KIND: boundary. Pitfalls: 11.
+    KIND: boundary.
     """
     model = Streaming([0], [1, 2, 3, 9, 2, 3, 4, 5], vocab_size=26)  # b c d j c d e f
     gen = generate(model, LETTERS, "a", greedy(max_tokens=8, stop=["cde"]), on_text=model.pieces.append)
@@ -490,7 +490,7 @@ def test_streaming_laws(script: list[int], stop: list[str], budget: int, eos_ids
     """For any ids, stop strings, budget and EOS: the result is the definition's, the pieces concatenate to the text,
     and what was out before a pass holds no part of what may still become a stop string or another character.
 
-    KIND: property, differential. Pitfalls: 11.
+    KIND: property, differential.
     """
     p = greedy(max_tokens=budget, stop=stop)
     model = Streaming([0], script, vocab_size=8)

@@ -126,7 +126,7 @@ def test_the_mask_is_causal_over_held_and_new_positions() -> None:
 def test_truncate_forgets_the_last_positions() -> None:
     """Rejected drafts are dropped by keeping n positions; what comes next takes their place.
 
-    KIND: unit, smoke. Pitfalls: 10.
+    KIND: unit, smoke.
     """
     cache = small()
     k, v = block(4, 1), block(4, 2)
@@ -148,7 +148,7 @@ def test_truncate_forgets_the_last_positions() -> None:
 def test_truncate_evens_out_an_interrupted_pass() -> None:
     """A pass that failed half-way leaves the layers uneven; truncating to what all hold makes them one again.
 
-    KIND: boundary. Pitfalls: 10.
+    KIND: boundary.
     """
     cache = small()
     fill(cache, block(2, 1), block(2, 2))
@@ -162,7 +162,7 @@ def test_truncate_evens_out_an_interrupted_pass() -> None:
 def test_truncate_refuses_what_is_not_held() -> None:
     """A cache cannot be cut to more than it has, nor below nothing; it is then unchanged.
 
-    KIND: boundary. Pitfalls: 10.
+    KIND: boundary.
     """
     cache = small()
     fill(cache, block(2), block(2))
@@ -224,7 +224,7 @@ def test_nbytes_is_what_was_preallocated() -> None:
 def test_any_sequence_of_updates_and_cuts_behaves_like_a_list(steps: list[tuple[int, int]], dtype: Any) -> None:
     """Append and truncate in any order: the cache is a list of positions, in every layer.
 
-    KIND: property. Pitfalls: 10.
+    KIND: property.
     """
     cache = small(dtype=dtype, max_len=12)
     k_held, v_held = block(0), block(0)

@@ -64,7 +64,7 @@ def test_hand_example() -> None:
     Rejected: two uniforms, and the residual's only id. Kept: the second uniform is drawn and ignored, and the bonus
     takes a third.
 
-    KIND: unit, smoke. Pitfalls: 4, 1.
+    KIND: unit, smoke. Pitfalls: 1, 4.
     """
     rows = np.array([logits_of([2, 1, 1]), logits_of([1, 0, 15])])  # [m + 1, V]
     q = np.array([[0.25, 0.5, 0.25]])
@@ -352,7 +352,7 @@ def test_prompt_lookup_heeds_its_ngram_bounds() -> None:
 def test_prompt_lookup_draws_nothing() -> None:
     """It is deterministic: with a generator at hand it still gives no distribution and takes no draw.
 
-    KIND: unit. Pitfalls: 8, 4.
+    KIND: unit. Pitfalls: 4, 8.
     """
     rng = Uniforms()
     assert PromptLookupDraft().propose([1, 2, 3, 1, 2], 2, rng) == ([3, 1], None)
@@ -939,6 +939,7 @@ def test_bad_arguments() -> None:
     draft = PromptLookupDraft()
     for k, prompt, p in [
         (-1, "abc", GREEDY),
+        (-1, "abcdef", GREEDY),  # also where the prompt leaves no room for a round
         (2, "", GREEDY),
         (2, "abcdefg", GREEDY),
         (2, "abc", SamplingParams(temperature=-1.0)),
