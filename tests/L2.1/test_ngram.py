@@ -263,8 +263,7 @@ def test_the_start_symbol_is_a_predecessor_but_never_an_outcome():
     """
     lm = NGramLM(2, discount=0.5)
     lm.fit([[0], [1, 0], [1, 1]])
-    # before 0: start and 1; before 1: start and 1. T = 4, gamma = 1/4.
-    assert lm.prob([2], 0) if lm.vocab_size > 2 else True
+    # before 0 stand the start and 1, and before 1 too: as unigrams both are alike
     assert np.exp(lm.logprobs([0])) == pytest.approx([0.5, 0.5]), "0 was never followed: only the unigrams speak"
     opening = NGramLM(4, discount=0.5)
     opening.fit([[0, 1]])
@@ -275,16 +274,18 @@ def test_the_start_symbol_is_a_predecessor_but_never_an_outcome():
 def test_an_unseen_history_falls_back_whole():
     """Nothing was seen after it, so nothing is discounted: the shorter history's distribution, unscaled.
 
+    Neither 1 1 nor 2 1 was ever seen, so both contexts say what came after 1.
+
     KIND: boundary.
     """
-    lm = NGramLM(3)
-    lm.fit(CORPORA["many counts"])
-    shorter = NGramLM(3)
-    shorter.fit(CORPORA["many counts"])
-    assert (0, 3) not in Dictionary(2, CORPORA["many counts"], 4).raw[2]
-    reference = Dictionary(3, CORPORA["many counts"], 4)
-    expected = [float(reference._p((3,), w)) for w in range(4)]
-    assert np.exp(lm.logprobs([0, 3])) == pytest.approx(expected, rel=1e-12)
+    lm = NGramLM(3, discount=0.5)
+    lm.fit([[0, 1, 2], [0, 1, 0]])
+    # after 1: 2 and 0, each after one symbol (0): T = 2, gamma = 1/2; p(0) has 2 predecessors of 4, p(2) and p(1) one
+    p_0, p_other = 1.5 / 4 + 3 / 8 / 3, 0.5 / 4 + 3 / 8 / 3
+    expected = [0.25 + 0.5 * p_0, 0.5 * p_other, 0.25 + 0.5 * p_other]
+    assert np.exp(lm.logprobs([1, 1])) == pytest.approx(expected)
+    assert np.exp(lm.logprobs([2, 1])) == pytest.approx(expected)
+    assert not np.allclose(np.exp(lm.logprobs([0, 1])), expected), "0 1 was seen and must be discounted"
 
 
 # ----------------------------------------------------------------------------------------------------------- discounts
@@ -333,18 +334,32 @@ def test_fixed_discounts_where_the_formula_has_none(counts):
     assert lm.discounts(1) == (0.5, 1.0, 1.5)
 
 
-def test_each_order_has_its_own_discounts():
-    """Counts of 2-grams are far smaller than counts of words; one set for all would fit neither.
+def letters(text):
+    """The text as ids, one a letter, numbered in alphabetical order."""
+    alphabet = sorted(set(text))
+    return [alphabet.index(letter) for letter in text]
 
-    KIND: unit.
+
+@pytest.mark.parametrize("n", [1, 2, 3])
+def test_each_order_has_its_own_discounts(n):
+    """Counts of 2-grams are far smaller than counts of letters; one set of discounts for both would fit neither.
+
+    On this text the formula holds for both orders of a 2-gram model, and both differ from the fixed set.
+
+    KIND: unit, differential.
     """
-    sequences = [*text_with_counts(1, 1, 2, 3, 4), [4, 4, 4, 3, 3, 2, 0], [1, 0, 1]]
-    lm = NGramLM(2)
-    lm.fit(sequences)
-    reference = Dictionary(2, sequences, 5)
-    assert reference.discount[1] != reference.discount[2]
-    for k in (1, 2):
+    text = letters("a big black bug bit a big black bear and the big black bear bled blood")
+    vocab_size = 1 + max(text)
+    lm, reference = NGramLM(n), Dictionary(n, [text], vocab_size)
+    lm.fit([text])
+    if n == 2:
+        assert lm.discounts(1) == pytest.approx((3 / 5, 4 / 5, 9 / 5))
+        assert lm.discounts(2) == pytest.approx((8 / 15, 6 / 7, 161 / 75))
+    for k in range(1, n + 1):
         assert lm.discounts(k) == pytest.approx([float(d) for d in reference.discount[k]])
+    for end in range(len(text)):
+        expected = [float(reference.prob(text[:end], w)) for w in range(vocab_size)]
+        assert np.exp(lm.logprobs(text[:end])) == pytest.approx(expected, rel=1e-11)
 
 
 # ------------------------------------------------------------------------------------------- vocabulary, fit, arguments
@@ -534,21 +549,21 @@ def test_perplexity_counts_equal_choices():
     assert lm.perplexity([5, 0, 7, 7]) == pytest.approx(8)
 
 
-def test_a_text_the_model_was_fitted_on_is_likelier_than_another():
-    """The least one asks of a language model; a higher order must also fit the text it has seen better.
+def test_a_model_prefers_the_text_it_was_fitted_on():
+    """The least one asks of a language model: its own text beats another one, and a longer history helps.
 
     KIND: unit.
     """
     text = CORPORA["repetitive"][0]
-    models = [NGramLM(n) for n in (1, 2, 3)]
-    for lm in models:
+    perplexities = []
+    for n in (2, 3):
+        lm = NGramLM(n)
         lm.fit([text])
-        assert n_is_one(lm) or lm.perplexity(text) < lm.perplexity([2, 1, 0, 2, 1, 0])
-    assert models[0].perplexity(text) > models[1].perplexity(text)
-
-
-def n_is_one(lm):
-    return lm.n == 1  # order 1 knows no order of words
+        perplexities.append(lm.perplexity(text))
+        assert perplexities[-1] < lm.perplexity([2, 1, 0, 2, 1, 0])
+    words = NGramLM(1)
+    words.fit([text])
+    assert words.perplexity(text) > max(perplexities)
 
 
 def test_perplexity_of_nothing_is_refused():

@@ -288,9 +288,7 @@ def _log(p: NDArray[np.float64]) -> NDArray[np.float64]:
     return out
 
 
-def _count_rows(
-    rows: NDArray[Any], weights: NDArray[Any] | None = None
-) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+def _count_rows(rows: NDArray[Any], weights: NDArray[Any] | None = None) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
     """The distinct rows [G, k], sorted, and how often each occurs, or the sum of its weights [G]."""
     order = np.lexsort(rows.T[::-1])  # lexsort's last key is the first to sort by
     rows = rows[order]
