@@ -9,6 +9,7 @@ of threads. Beside each kernel stands its plain NumPy form, which defines what i
 from __future__ import annotations
 
 import math
+import os
 import sys
 import threading
 from collections.abc import Callable, Sequence
@@ -21,6 +22,10 @@ from numba import njit, prange, types
 from numba.core import cgutils
 from numba.extending import intrinsic, models, register_model
 from numpy.typing import NDArray
+
+# Threads that wait for work by spinning take the core that another program needs: with the machine half busy, a pass
+# then takes several times as long. OpenMP reads this when the first pass starts its threads.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 Floats = NDArray[np.float32]
 Ints = NDArray[np.int64]
