@@ -157,20 +157,19 @@ def _descending(scaled: NDArray[np.float64], ids: NDArray[np.int64]) -> NDArray[
 
 def _top_p(scaled: NDArray[np.float64], kept: NDArray[np.int64] | None, top_p: float) -> NDArray[np.int64]:
     """The ids up to and including the first running sum >= top_p, walking from the most likely down; ascending."""
-    ids = np.arange(scaled.size) if kept is None else kept
-    logits = scaled[ids]
-    q = softmax(logits)  # [len(ids)]
-    reach = 4.0  # sorting everything is slow, so sort only what is near the top, and widen until that is enough
-    while True:
-        near = np.flatnonzero(logits >= logits.max() - reach)
-        order = _descending(logits, near)
-        running = np.add.accumulate(q[order])  # left to right, like every sum here
-        enough = int(np.searchsorted(running, top_p))  # the first running sum >= top_p
-        if enough < order.size:
-            return np.sort(ids[order[: enough + 1]])
-        if near.size == ids.size:
-            return ids
-        reach = reach * 2 if reach < 1e3 else math.inf
+    logits = scaled if kept is None else scaled[kept]
+    q = softmax(logits)  # [len(logits)]
+    largest, reach = logits.max(), 4.0
+    while True:  # sorting everything is slow: sort only what is near the top, and widen until that is enough
+        near = np.flatnonzero(logits >= largest - reach)
+        if near.size == logits.size or q[near].sum() > top_p - 1e-6:
+            order = _descending(logits, near)
+            running = np.add.accumulate(q[order])  # left to right, like every sum here
+            enough = int(np.searchsorted(running, top_p))  # the first running sum >= top_p
+            if enough < order.size or near.size == logits.size:
+                chosen = np.sort(order[: enough + 1])
+                return chosen if kept is None else kept[chosen]
+        reach = reach + 2.0 if reach < 64.0 else math.inf
 
 
 def process_logits(
