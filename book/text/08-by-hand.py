@@ -1,0 +1,220 @@
+# %% [markdown]
+# # 08 By hand
+#
+# You will work three small cases of speculative decoding with pencil-sized numbers, and see the package give the same
+# answers, to the draw.
+#
+# Each round has two parts. A **draft** guesses the next tokens. The **target** checks the guesses in one pass and adds
+# one token of its own. Here you do the checking yourself, with exact fractions, before any code does it for you.
+
+# %%
+from fractions import Fraction as F
+
+import numpy as np
+
+from tinyllm.explore.figure import PALETTE, new_figure, show
+from tinyllm.infer.sample import SamplingParams
+from tinyllm.infer.spec import PromptLookupDraft, verify_draft
+
+
+class Replay:
+    """Hands out given uniforms in order, and counts them."""
+
+    def __init__(self, *uniforms: float) -> None:
+        self.uniforms, self.drawn = uniforms, 0
+
+    def uniform(self) -> float:
+        self.drawn += 1
+        return self.uniforms[self.drawn - 1]
+
+
+# %% [markdown]
+# ## Sampled: keep or replace
+#
+# The vocabulary has three tokens. The target wants $p$, the draft drew its token from $q$, and it drew token 1:
+#
+# $$p = [\tfrac12, \tfrac14, \tfrac14], \qquad q = [\tfrac14, \tfrac12, \tfrac14], \qquad x = 1.$$
+#
+# The draft proposes token 1 twice as often as the target wants it. **Predict:** how often should a proposed 1 be kept?
+
+# %%
+p = [F(1, 2), F(1, 4), F(1, 4)]
+q = [F(1, 4), F(1, 2), F(1, 4)]
+x = 1
+keep = min(F(1), p[x] / q[x])
+print("kept with probability", keep)
+assert keep == F(1, 2)
+
+# %% [markdown]
+# Half of the time. In general a token drawn from $q$ is kept with probability $\min(1, p(x)/q(x))$: the code draws a
+# uniform $u$ and keeps the token when $u < p(x)/q(x)$.
+#
+# Take $u = 0.7$. It is not below $\tfrac12$, so the token is rejected. What replaces it must come from what $p$ still
+# lacks: the **residual distribution** $r = \max(0, p - q) / Z$, where $Z$ is the sum of the numerators.
+
+# %%
+excess = [max(F(0), a - b) for a, b in zip(p, q)]
+Z = sum(excess)
+residual = [e / Z for e in excess]
+print("max(0, p - q):", [str(e) for e in excess])
+print("Z:", Z)
+print("residual:", [str(r) for r in residual])
+assert (Z, residual) == (F(1, 4), [1, 0, 0])
+
+# %%
+figure, (left, right) = new_figure(columns=2, height=2.8)
+ids = np.arange(3)
+left.bar(ids - 0.2, [float(v) for v in p], 0.4, color=PALETTE["target"], label="target p")
+left.bar(ids + 0.2, [float(v) for v in q], 0.4, color=PALETTE["draft"], label="draft q")
+left.set(xticks=ids, xlabel="token", ylabel="probability", title="what each wants", ylim=(0, 1.05))
+left.legend(frameon=False)
+right.bar(ids, [float(v) for v in residual], 0.5, color=PALETTE["correction"])
+right.set(xticks=ids, xlabel="token", title="residual", ylim=(0, 1.05))
+show(figure, "Left: p is 1/2, 1/4, 1/4 and q is 1/4, 1/2, 1/4. Right: the residual puts everything on token 0, "
+             "the only one that the target wants more often than the draft proposes it.")
+
+# %% [markdown]
+# All of the residual sits on token 0, so any second uniform, say $0.4$, picks token 0. The round emits `[0]` and has
+# accepted 0 drafts. **Predict** what `verify_draft` returns and how many uniforms it draws, then run it. Its first row
+# of logits is $\log p$; the second row, the target's view after token 1, is not looked at.
+
+# %%
+logits = np.log(np.array([[0.5, 0.25, 0.25], [0.25, 0.25, 0.5]]))
+probs = np.array([[0.25, 0.5, 0.25]])
+params = SamplingParams()
+rng = Replay(0.7, 0.4)
+print(verify_draft(logits, [1], probs, params, [], rng), "uniforms drawn:", rng.drawn)
+assert verify_draft(logits, [1], probs, params, [], Replay(0.7, 0.4)) == ([0], 0) and rng.drawn == 2
+
+# %% [markdown]
+# Now let the first uniform be $0.3$. It is below $\tfrac12$: the draft is kept. The second uniform is drawn all the
+# same and ignored, so that the number of draws never depends on luck. With every draft kept, the target adds a **bonus
+# token** from its next row, which takes a third uniform, $0.1$.
+
+# %%
+rng = Replay(0.3, 0.9, 0.1)
+emitted, accepted = verify_draft(logits, [1], probs, params, [], rng)
+print("emitted", emitted, "accepted", accepted, "uniforms drawn:", rng.drawn)
+assert rng.drawn == 3 and accepted == 1 and emitted == [1, 0]
+
+# %% [markdown]
+# ### Why this is exact
+#
+# Average over everything that can happen, the draft's draw included. A token $v$ comes out in two ways: it was proposed
+# and kept, or something was rejected and the residual picked it.
+#
+# $$P(v) = \min(q(v), p(v)) + (1 - \alpha)\, r(v), \qquad \alpha = \sum_v \min(p(v), q(v)).$$
+#
+# Since $1 - \alpha = Z$, the second part is $\max(0, p(v) - q(v))$, and the two parts add up to $p(v)$.
+
+# %%
+alpha = sum(min(a, b) for a, b in zip(p, q))
+assert 1 - alpha == Z
+for v in range(3):
+    kept = q[v] * min(F(1), p[v] / q[v])
+    replaced = (1 - alpha) * residual[v]
+    print(f"token {v}: kept {kept}, as a replacement {replaced}, together {kept + replaced}")
+    assert kept + replaced == p[v]
+
+# %% [markdown]
+# ## Greedy: the same rule, without chance
+#
+# At temperature 0 the target's distribution is all on its largest logit. A draft token is kept while it *is* that
+# token; the first mismatch is replaced by it; nothing is drawn.
+#
+# The target's rows are `[0, 1, 3]`, `[2, 1, 0]`, `[0, 5, 1]`. **Predict** the result for the drafts `[2, 1]`, `[2, 0]`
+# and for no draft at all.
+
+# %%
+rows = np.array([[0.0, 1, 3], [2, 1, 0], [0, 5, 1]])
+greedy = SamplingParams(temperature=0)
+print("largest logit of each row:", rows.argmax(axis=1).tolist())
+for draft in ([2, 1], [2, 0], []):
+    print("draft", draft, "gives", verify_draft(rows[: len(draft) + 1], draft, None, greedy, [], None))
+assert verify_draft(rows, [2, 1], None, greedy, [], None) == ([2, 0], 1)
+assert verify_draft(rows, [2, 0], None, greedy, [], None) == ([2, 0, 1], 2)
+assert verify_draft(rows[:1], [], None, greedy, [], None) == ([2], 0)
+
+# %% [markdown]
+# `[2, 1]`: token 2 is right, token 1 is not, so the target's 0 takes its place. `[2, 0]`: both are right, and row 2 adds
+# its own 1. With no draft a round is plain decoding: one token.
+#
+# ## Prompt lookup: a draft for free
+#
+# The cheapest draft copies. Look at the last few ids, find where they occurred before, and propose what came next. The
+# context is `1 2 3 9 1 2`. **Predict** the draft for at most three ids in a match and three ids of draft.
+
+# %%
+context = [1, 2, 3, 9, 1, 2]
+for n in (3, 2, 1):
+    suffix = context[-n:]
+    starts = [i for i in range(len(context) - n) if context[i : i + n] == suffix]
+    print(f"last {n}: {suffix}, seen before at {starts}")
+draft, distributions = PromptLookupDraft(max_ngram=3).propose(context, 3, None)
+print("draft:", draft)
+assert draft == [3, 9, 1] and distributions is None
+
+# %% [markdown]
+# `9 1 2` never occurred before. `1 2` occurred at the start, and `3 9 1` followed it.
+
+# %% [markdown]
+# ## Your turn: another draft
+#
+# Keep $p$, but let the draft be $q = [\tfrac12, 0, \tfrac12]$. Compute $\alpha$ and the residual as fractions.
+
+# %%
+q_new = [F(1, 2), F(0), F(1, 2)]
+my_alpha = None  # your answer
+my_residual = None  # your answer
+if my_alpha is not None:
+    print("alpha", my_alpha == F(3, 4), "residual", my_residual == [0, 1, 0])
+
+# %% tags=["solution"]
+# Solution
+my_alpha = sum(min(a, b) for a, b in zip(p, q_new))
+lacking = [max(F(0), a - b) for a, b in zip(p, q_new)]
+my_residual = [v / sum(lacking) for v in lacking]
+print("alpha", my_alpha, "residual", [str(v) for v in my_residual])
+assert my_alpha == F(3, 4) and my_residual == [0, 1, 0]
+
+# %% [markdown]
+# ## Your turn: a draft without chance
+#
+# Prompt lookup does not draw: it proposes $x$ with certainty, so its $q$ is 1 at $x$ and 0 elsewhere. For $x = 1$, with
+# what probability is it kept, and what is the residual? Put both into words before you compute them.
+
+# %%
+my_keep = None  # your answer
+if my_keep is not None:
+    print(my_keep == p[1])
+
+# %% tags=["solution"]
+# Solution
+one_hot = [F(0), F(1), F(0)]
+my_keep = min(F(1), p[1] / one_hot[1])
+lacking = [max(F(0), a - b) for a, b in zip(p, one_hot)]
+print("kept with p(x) =", my_keep, "; residual: p without x,", [str(v / sum(lacking)) for v in lacking])
+assert my_keep == F(1, 4) and [v / sum(lacking) for v in lacking] == [F(2, 3), 0, F(1, 3)]
+
+# %% [markdown]
+# ## What is now checked
+#
+# | test | claim |
+# |---|---|
+# | `test_hand_example` | the sampled case, with its two and three uniforms |
+# | `test_hand_example_greedy` | the greedy case, with no draw |
+# | `test_prompt_lookup_hand_example` | the lookup case |
+# | `test_one_token_output_is_the_target_exactly` | the identity, on a larger case, every outcome enumerated |
+#
+# ## If you skip this
+#
+# The next chapter turns each step above into a line of `verify_draft`. You can follow it without this one, but keep
+# these numbers near: they are the smallest case that can catch a wrong verifier.
+#
+# ## Going further
+#
+# - Leviathan, Kalman, Matias, *Fast Inference from Transformers via Speculative Decoding*, ICML 2023: the rule and its
+#   proof.
+# - Chen et al., *Accelerating Large Language Model Decoding with Speculative Sampling*, 2023: the same rule, found
+#   independently.
+# - Saxena, *Prompt Lookup Decoding*, 2023: copying as a draft.
