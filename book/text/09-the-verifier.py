@@ -1,0 +1,255 @@
+# %% [markdown]
+# # 09 The verifier
+#
+# You will build `verify_draft` rule by rule, and prove by enumerating every outcome that what it emits has exactly the
+# target's distribution.
+#
+# The verifier gets the target's logits for $m + 1$ positions, the $m$ draft ids, and what the draft says about how it
+# drew them. It returns the tokens to emit and how many drafts it kept.
+
+# %%
+from fractions import Fraction as F
+from itertools import product
+
+import numpy as np
+
+from tinyllm.explore.figure import PALETTE, new_figure, show
+from tinyllm.infer.sample import SamplingParams, choose, request_rng, sampling_distribution
+from tinyllm.infer.spec import verify_draft
+from tinyllm.num.rng import PCG32
+from tinyllm.prob.rejection import speculative_step
+
+greedy, plain = SamplingParams(temperature=0), SamplingParams()
+
+# %% [markdown]
+# ## Rule 1: greedy
+#
+# Keep drafts while they equal the target's own choice. At the first mismatch emit the target's choice and stop. After
+# $m$ matches emit the target's next choice, the bonus.
+#
+# **Predict:** can this ever emit a token that plain greedy decoding would not?
+
+# %%
+def verify_greedy(rows, draft_ids):
+    """rows [m + 1, V], m draft ids -> (emitted, accepted)."""
+    emitted = []
+    for row, x in zip(rows, draft_ids):
+        emitted.append(int(np.argmax(row)))
+        if emitted[-1] != x:
+            return emitted, len(emitted) - 1
+    return [*emitted, int(np.argmax(rows[-1]))], len(draft_ids)
+
+
+rows = np.array([[0.0, 1, 3], [2, 1, 0], [0, 5, 1]])
+print(verify_greedy(rows, [2, 1]), verify_greedy(rows, [2, 0]))
+assert verify_greedy(rows, [2, 1]) == ([2, 0], 1) and verify_greedy(rows, [2, 0]) == ([2, 0, 1], 2)
+
+# %% [markdown]
+# No: every token it emits is an argmax of a target row, and row $i$ is used only if everything before it was what the
+# target chose. The draft decides how many tokens a pass gives, never which.
+#
+# ## Rule 2: one sampled position
+#
+# The draft drew $x \sim q$. Keep it with probability $\min(1, p(x)/q(x))$; otherwise draw from
+# $r = \max(0, p - q)/Z$. `speculative_step` does this with two uniforms. Enumerate it: let both uniforms run over the
+# midpoints $(j + \tfrac12)/N$. If every threshold is a multiple of $1/N$, counting midpoints measures each interval
+# exactly, so the counts are probabilities, as fractions.
+
+# %%
+p = np.array([0.5, 0.25, 0.25])
+q = np.array([0.25, 0.5, 0.25])
+N = 8
+midpoints = [(j + 0.5) / N for j in range(N)]
+
+
+def output_distribution(step):
+    """Exact distribution of step(x, u_accept, u_resample) when x ~ q and both uniforms run over the midpoints."""
+    out = [F(0)] * len(p)
+    for x, u, v in product(range(len(p)), midpoints, midpoints):
+        out[step(x, u, v)] += F(q[x]) / N**2
+    return out
+
+
+exact = output_distribution(lambda x, u, v: speculative_step(p, q, x, u, v)[0])
+print("emitted:", [str(v) for v in exact])
+assert exact == [F(v) for v in p]
+
+# %% [markdown]
+# Exactly $p$. Now break the rule in the most natural way: after a rejection, draw from $p$ itself instead of the
+# residual. **Predict** which token comes out too often.
+
+# %%
+def resample_from_p(x, u, v):
+    if u < p[x] / q[x]:
+        return x
+    return int(np.searchsorted(np.cumsum(p), v, side="right"))
+
+
+wrong = output_distribution(resample_from_p)
+print("wanted: ", [str(F(v)) for v in p])
+print("emitted:", [str(v) for v in wrong])
+assert wrong != exact and wrong[1] > exact[1] and sum(wrong) == 1
+
+# %%
+figure, (ax,) = new_figure()
+ids = np.arange(3)
+ax.bar(ids - 0.25, p, 0.25, color=PALETTE["target"], label="target p")
+ax.bar(ids, [float(v) for v in exact], 0.25, color=PALETTE["kept"], label="residual after a rejection")
+ax.bar(ids + 0.25, [float(v) for v in wrong], 0.25, color=PALETTE["rejected"], label="p after a rejection")
+ax.set(xticks=ids, xlabel="token", ylabel="probability emitted", ylim=(0, 0.7))
+ax.legend(frameon=False, fontsize=8)
+show(figure, "Replacing from the residual gives 1/2, 1/4, 1/4, as the target wants; replacing from p gives 3/8, 5/16, "
+             "5/16: too little of token 0, too much of what the draft likes.")
+assert wrong == [F(3, 8), F(5, 16), F(5, 16)]
+
+# %% [markdown]
+# ### The proof
+#
+# Token $v$ is emitted if it was proposed and kept, or if a rejection was replaced by it:
+#
+# $$P(v) = q(v)\min\left(1, \tfrac{p(v)}{q(v)}\right) + (1 - \alpha)\, r(v) = \min(q(v), p(v)) + \max(0, p(v) - q(v)) = p(v).$$
+#
+# The middle step uses $1 - \alpha = 1 - \sum_v \min(p, q) = \sum_v \max(0, p - q) = Z$. Nothing asks $q$ to be good. A
+# bad draft is rejected more often; it is never wrong.
+#
+# ## Rule 3: a draft that does not draw
+#
+# Prompt lookup proposes $x$ with certainty. That is a draw from the one-hot $q = e_x$: keep $x$ with probability
+# $p(x)$, otherwise draw from $p$ without $x$.
+
+# %%
+for x in range(3):
+    one_hot = np.eye(3)[x]
+    out = [F(0)] * 3
+    for u, v in product([(j + 0.5) / 24 for j in range(24)], repeat=2):
+        out[speculative_step(p, one_hot, x, u, v)[0]] += F(1, 24**2)
+    print("always propose", x, "->", [str(v) for v in out])
+    assert out == [F(v) for v in p]
+
+# %% [markdown]
+# ## Rule 4: several positions
+#
+# Position $i$ is the same step with $p_i$, the target's distribution after the drafts before it, and it is reached only
+# if they were all kept. By induction every emitted token follows the target's distribution given the tokens before
+# it: the first by rule 2; and if the first $i$ tokens do, the next is a fresh exact step from $p_{i+1}$.
+#
+# Two more things belong to a position. Penalties look at the history, and **the history includes the drafts kept so far
+# in this round**. And the order of draws is fixed: per position $u_{accept}$, then $u_{resample}$, always both; then one
+# uniform for the bonus.
+
+# %%
+def my_verify(rows, draft_ids, draft_probs, params, history, rng, prompt=()):
+    """rows [m + 1, V]; draft_probs [m, V] or None -> (emitted, accepted)."""
+    emitted = []
+    for i, x in enumerate(draft_ids):
+        past = [*history, *emitted]
+        if params.temperature == 0:
+            token = choose(rows[i], params, past, None, prompt)
+            kept = token == x
+        else:
+            p_i = sampling_distribution(rows[i], params, past, prompt)
+            q_i = np.eye(rows.shape[1])[x] if draft_probs is None else draft_probs[i]
+            token, kept = speculative_step(p_i, q_i, x, rng.uniform(), rng.uniform())
+        emitted.append(token)
+        if not kept:
+            return emitted, i
+    return [*emitted, choose(rows[-1], params, [*history, *emitted], rng, prompt)], len(draft_ids)
+
+
+# %% [markdown]
+# The penalty rule has a case you can check by eye. Every row is `[2, 1.6, 0.3]`, each occurrence of a token costs 1, and
+# decoding is greedy. **Predict** what happens to the draft `[0, 1, 0, 1]`.
+
+# %%
+same_rows = np.tile([2.0, 1.6, 0.3], (5, 1))
+fading = SamplingParams(temperature=0, frequency_penalty=1.0)
+print(my_verify(same_rows, [0, 1, 0, 1], None, fading, [], None))
+assert my_verify(same_rows, [0, 1, 0, 1], None, fading, [], None) == ([0, 1, 0, 1, 2], 4)
+
+# %% [markdown]
+# All four are kept: 0 wins, its logit falls to 1, so 1 wins, and so on, until 2 is what is left. A verifier whose
+# penalties see only the history before the round would reject the second token.
+#
+# ## The same as the package
+#
+# `tinyllm.infer.spec.verify_draft` is this function with its checks. Compare the two, draws included: after each call
+# the generators must stand at the same place.
+
+# %%
+numbers = PCG32(9).substream("shuffle")
+cases = 0
+for seed in range(200):
+    m, V = numbers.below(4), 2 + numbers.below(6)
+    rows = numbers.uniforms((m + 1) * V).reshape(m + 1, V) * 4
+    draft_ids = [numbers.below(V) for _ in range(m)]
+    draft_probs = None
+    if seed % 2:
+        weights = numbers.uniforms(m * V).reshape(m, V) + 0.01
+        draft_probs = weights / weights.sum(axis=1, keepdims=True)
+    params = SamplingParams(temperature=(seed % 3) / 2, top_k=seed % 4, repetition_penalty=1 + (seed % 5) / 10)
+    history, prompt = [numbers.below(V) for _ in range(3)], [numbers.below(V)]
+    mine, theirs = request_rng(seed), request_rng(seed)
+    a = my_verify(rows, draft_ids, draft_probs, params, history, mine, prompt)
+    b = verify_draft(rows, draft_ids, draft_probs, params, history, theirs, prompt)
+    assert a == b and mine.state() == theirs.state()
+    cases += 1
+print(cases, "random cases: the same tokens, the same number of draws")
+
+# %% [markdown]
+# ## Your turn: whose distribution?
+#
+# A verifier that ignores `draft_probs` and takes $q = p$ keeps every draft, since $p/p = 1$. Compute the exact
+# distribution it emits, with `output_distribution`.
+
+# %%
+my_answer = None  # a list of three fractions
+if my_answer is not None:
+    print(my_answer == [F(v) for v in q])
+
+# %% tags=["solution"]
+# Solution
+my_answer = output_distribution(lambda x, u, v: speculative_step(p, p, x, u, v)[0])
+print([str(v) for v in my_answer], "- the draft's distribution, not the target's")
+assert my_answer == [F(v) for v in q]
+
+# %% [markdown]
+# ## Your turn: count the draws
+#
+# Three drafts are proposed, the first is kept and the second rejected. How many uniforms has the verifier drawn? And if
+# all three are kept?
+
+# %%
+rejected_second = None  # your answer
+all_kept = None  # your answer
+if rejected_second is not None:
+    print(rejected_second == 4, all_kept == 7)
+
+# %% tags=["solution"]
+# Solution
+rejected_second = 2 + 2  # two per position visited, and no bonus
+all_kept = 3 * 2 + 1  # two per position, one for the bonus
+print(rejected_second, all_kept)
+assert (rejected_second, all_kept) == (4, 7)
+
+# %% [markdown]
+# ## What is now checked
+#
+# | test | claim |
+# |---|---|
+# | `test_hand_example`, `test_hand_example_greedy` | draws in order, greedy without draws |
+# | `test_one_token_output_is_the_target_exactly` | rule 2, enumerated |
+# | `test_two_token_draft_is_exact_at_each_position` | rule 4 |
+# | `test_deterministic_draft_is_exact` | rule 3, also for a token that the target never emits |
+# | `test_penalties_see_the_accepted_drafts` | the history of a position |
+# | `test_verify_checks_shapes` | wrong shapes are refused |
+#
+# ## If you skip this
+#
+# The chapters on drafts, rollback and speed use `verify_draft` as it stands. An engine you port it to must draw in the
+# same order, or its tokens will differ.
+#
+# ## Going further
+#
+# - Leviathan, Kalman, Matias (2023), algorithm 1 and appendix A.1; Chen et al. (2023), theorem 1.
+# - Sun et al., *Block Verification Accelerates Speculative Decoding*, 2024: judging the whole draft at once keeps more of
+#   it, still exactly.
