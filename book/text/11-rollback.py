@@ -1,0 +1,219 @@
+# %% [markdown]
+# # 11 Rollback
+#
+# You will build the speculative loop around the verifier, see what it keeps in the KV cache and what it forgets, and
+# find out what a rollback that is off by one does to the text.
+#
+# A **KV cache** holds, for every position fed so far, what later positions need of it. A target pass over the draft
+# writes the draft's positions into the cache before anyone knows whether they are kept. Rejected ones must go.
+
+# %%
+import matplotlib.patches as patches
+import numpy as np
+
+from tinyllm.explore.figure import PALETTE, new_figure, show
+from tinyllm.infer.generate import generate
+from tinyllm.infer.kvcache import KVCache
+from tinyllm.infer.sample import SamplingParams
+from tinyllm.infer.spec import PromptLookupDraft, speculative_generate, verify_draft
+
+# %% [markdown]
+# ## A model whose cache you can read
+#
+# This toy has one layer with one number a position: its key is the token id itself. It predicts from everything that
+# the cache holds, so a wrong cache gives wrong text. It spells out `abcabd` again and again: after an `ab` it has to
+# look further back than the `ab` to know whether `c` or `d` comes next.
+
+# %%
+PATTERN = "abcabd"
+V = 5
+
+
+class Letters:
+    """Ids 0 to 4 are the letters a to e."""
+
+    def encode(self, text):
+        return ["abcde".index(c) for c in text]
+
+    def decode(self, ids):
+        return "".join("abcde"[i] for i in ids)
+
+
+class SpellingModel:
+    """The next letter of PATTERN after what the cache holds; `e` when what it holds is no run of the pattern."""
+
+    n_layers, n_kv_heads, d_head, max_len = 1, 1, 1, 64
+
+    def forward(self, ids, positions, cache):
+        keys = np.asarray(ids, dtype=np.float32).reshape(1, 1, -1, 1)
+        held = keys if cache is None else cache.update(0, keys, keys)[0]
+        context = [int(v) for v in held[0, 0, :, 0]]
+        new = ids.shape[1]
+        logits = np.zeros((1, new, V))
+        for row in range(new):
+            seen = Letters().decode(context[: len(context) - new + row + 1])
+            logits[0, row, "abcde".index(self.next_letter(seen))] = 5.0
+        return logits
+
+    def next_letter(self, seen):
+        endless = PATTERN * 12
+        at = endless.find(seen[-5:])
+        return endless[at + len(seen[-5:])] if at >= 0 else "e"
+
+
+model, tok = SpellingModel(), Letters()
+greedy = SamplingParams(temperature=0, max_tokens=18)
+plain = generate(model, tok, "abcab", greedy)
+print(plain.text)
+assert "abcab" + plain.text == (PATTERN * 4)[: 5 + 18]
+
+# %% [markdown]
+# ## One round, four steps
+#
+# 1. The draft proposes $x_1 \dots x_m$.
+# 2. The target makes one pass over the **pending** tokens, those not in its cache yet, and then the draft. The last
+#    $m + 1$ rows of logits are its predictions after the context and after each draft token.
+# 3. `verify_draft` keeps $n$ of the drafts and adds one token $y$ of the target's own.
+# 4. The cache is cut back to what is kept: `committed + len(pending) + n` positions.
+#
+# **Predict:** is $y$ in the cache after step 4?
+
+# %%
+def play(prompt, draft, k, max_tokens, truncate_to=lambda committed, pending, n: committed + pending + n):
+    """Speculative decoding, with a record of the cache before and after each rollback."""
+    prompt_ids = tok.encode(prompt)
+    cache = KVCache(model.n_layers, model.n_kv_heads, model.d_head, 64)
+    out, pending, record = [], prompt_ids, []
+    while len(out) < max_tokens:
+        m = min(k, max_tokens - len(out) - 1)
+        draft_ids, _ = draft.propose(prompt_ids + out, m, None) if m > 0 else ([], None)
+        committed = cache.seq_len()
+        fed = np.array([[*pending, *draft_ids]])
+        logits = model.forward(fed, cache.positions(fed.shape[1]), cache)[0, -len(draft_ids) - 1 :]  # [m + 1, V]
+        emitted, n = verify_draft(logits, draft_ids, None, greedy, out, None)
+        before = cache.k[0][0, 0, : cache.seq_len(), 0].astype(int).tolist()
+        cache.truncate(min(truncate_to(committed, len(pending), n), cache.seq_len()))
+        record.append((committed, before, cache.seq_len(), tok.decode(draft_ids), n, tok.decode(emitted[-1:])))
+        pending = emitted[-1:]
+        out += emitted
+    return tok.decode(out), record
+
+
+text, record = play("abcab", PromptLookupDraft(), k=4, max_tokens=18)
+for committed, before, after, draft, n, own in record:
+    print(f"cache {committed:2d} -> {len(before):2d} -> {after:2d}   draft {draft or '-':5s} kept {n}, own token {own}")
+assert text == plain.text
+
+# %% [markdown]
+# $y$ is not in the cache: it was never fed. It is the next round's pending token. That is why the cache is always one
+# position shorter than the text.
+#
+# Each line below is one round. Grey positions were in the cache before; the others were written by the pass. What is
+# kept is green, what is rolled back is struck out.
+
+# %%
+figure, (ax,) = new_figure(height=3.4)
+for y, (committed, before, after, draft, n, own) in enumerate(record):
+    for x, token in enumerate(before):
+        kind = "prompt" if x < committed else "kept" if x < after else "rejected"
+        ax.add_patch(patches.Rectangle((x, -y), 0.9, 0.8, color=PALETTE[kind], alpha=0.85 if x >= committed else 0.5))
+        ax.text(x + 0.45, -y + 0.4, tok.decode([token]), ha="center", va="center", fontsize=8)
+        if kind == "rejected":
+            ax.plot([x, x + 0.9], [-y, -y + 0.8], color=PALETTE["line"])
+ax.set(xlim=(-0.5, 24), ylim=(-len(record), 1.2), xlabel="position in the cache", ylabel="round", yticks=[])
+rejected = sum(len(before) - after for _, before, after, *_ in record)
+show(figure, f"The cache over {len(record)} rounds: it grows with every pass, and the {rejected} positions of rejected "
+             "drafts are written and then cut off again.")
+
+# %% [markdown]
+# ## A wrong rollback
+#
+# Suppose the loop forgets to truncate. **Predict:** where does the first wrong letter appear: at once, at the next
+# rejection, or never?
+
+# %%
+forgetful, wrong_record = play("abcab", PromptLookupDraft(), 4, 18, truncate_to=lambda c, pending, n: 10**6)
+first = next(i for i in range(18) if forgetful[i] != plain.text[i])
+print("right:", plain.text)
+print("wrong:", forgetful, "- first wrong letter at", first)
+assert forgetful != plain.text
+
+# %% [markdown]
+# It appears after the first rejection, once the model looks back as far as the tokens that should be gone: it reads
+# letters that were never part of the text. The other mistake is to count the extra token as cached. Then one rejected
+# position stays.
+
+# %%
+off_by_one, _ = play("abcab", PromptLookupDraft(), 4, 18, truncate_to=lambda c, pending, n: c + pending + n + 1)
+print("right:", plain.text)
+print("wrong:", off_by_one)
+assert off_by_one != plain.text
+
+# %% [markdown]
+# ## The same as the package
+
+# %%
+for k in range(9):
+    spec = speculative_generate(model, PromptLookupDraft(), tok, "abcab", greedy, k=k)
+    assert spec.ids == plain.ids and spec.text == plain.text and spec.finish_reason == plain.finish_reason
+    print(f"k {k}: {int(spec.stats['target_calls']):2d} target passes, acceptance rate "
+          f"{spec.stats['acceptance_rate']:.2f}")
+mine = play("abcab", PromptLookupDraft(), 4, 18)[1]
+theirs = speculative_generate(model, PromptLookupDraft(), tok, "abcab", greedy, k=4).rounds
+assert [(d, n, own) for *_, d, n, own in mine] == [(tok.decode(r.draft), r.accepted, tok.decode([r.token])) for r in theirs]
+
+# %% [markdown]
+# ## Your turn: the length of the cache
+#
+# The prompt has 5 tokens and the first round drafts 4, of which 1 is kept. How many positions does the cache hold after
+# the pass, and after the rollback? How many tokens are known by then?
+
+# %%
+after_pass = after_rollback = known = None  # your answers
+if known is not None:
+    print(after_pass == 9, after_rollback == 6, known == 7)
+
+# %% tags=["solution"]
+# Solution
+after_pass = 0 + 5 + 4
+after_rollback = 0 + 5 + 1
+known = 5 + 1 + 1  # the prompt, the kept draft, the target's own token
+print(after_pass, after_rollback, known)
+assert known == after_rollback + 1
+
+# %% [markdown]
+# ## Your turn: a round that keeps everything
+#
+# When all $m$ drafts are kept, what does `truncate` have to do?
+
+# %%
+my_answer = None  # how many positions are cut off
+if my_answer is not None:
+    print(my_answer == 0)
+
+# %% tags=["solution"]
+# Solution
+full = [(before, after) for _, before, after, draft, n, _ in record if draft and n == len(draft)]
+print([len(before) - after for before, after in full], "- nothing: committed + pending + m is what the cache holds")
+assert all(len(before) == after for before, after in full)
+
+# %% [markdown]
+# ## What is now checked
+#
+# | test | claim |
+# |---|---|
+# | `test_rejected_drafts_are_rolled_back` | every target pass starts at the kept length, with the right token |
+# | `test_model_draft_syncs_its_cache` | a model draft keeps its own cache right too |
+# | `test_stats_and_one_pass_per_round` | one target pass a round |
+# | `test_eos_stop_and_budget` | no round emits more than the budget allows |
+#
+# ## If you skip this
+#
+# The rest of the book uses `speculative_generate` as it is. If your own loop gives text that is right until the first
+# rejection, come back here.
+#
+# ## Going further
+#
+# - Kwon et al., *Efficient Memory Management for Large Language Model Serving with PagedAttention*, 2023: where an engine
+#   keeps its caches, and what truncating one means there.
+# - Miao et al., *SpecInfer*, 2023: a tree of drafts, of which one path stays in the cache.
