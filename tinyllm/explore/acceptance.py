@@ -1,0 +1,132 @@
+"""The Acceptance explorable: how the acceptance probability, the draft length and the draft's cost make a speedup.
+
+If each draft token is kept independently with probability alpha, a round of k drafts keeps
+alpha + ... + alpha^k of them on average (Leviathan, Kalman and Matias 2023, section 3.1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import numpy as np
+from matplotlib.axes import Axes
+from numpy.typing import ArrayLike, NDArray
+
+from tinyllm.explore.figure import PALETTE, new_figure, show
+
+LONGEST = 16  # the largest k that is drawn
+
+
+class Acceptance(NamedTuple):
+    """What `compute` finds, for each draft length in `k`, float64 `[len(k)]` each."""
+
+    k: NDArray[np.int64]
+    tokens: NDArray[np.float64]  # emitted per target pass
+    rate: NDArray[np.float64]  # accepted over drafted; nan where nothing is drafted
+    speedup: NDArray[np.float64]  # against one token a pass
+
+
+class Run(NamedTuple):
+    """A measured run: drafts proposed and kept, rounds that ended in a rejection, and tokens per target pass."""
+
+    name: str
+    k: int
+    drafted: int
+    accepted: int
+    rejected: int
+    tokens_per_pass: float
+
+    @property
+    def alpha(self) -> float:
+        """alpha estimated from the positions that were judged: kept over kept and rejected; nan when there are none."""
+        judged = self.accepted + self.rejected
+        return self.accepted / judged if judged else float("nan")
+
+
+def compute(alpha: float, cost: float, k: ArrayLike) -> Acceptance:
+    """Expected tokens per pass, acceptance rate and speedup for each draft length.
+
+    `alpha` in [0, 1]; `cost` >= 0 is one draft token's time in target passes; `k` is an array of integers >= 0.
+    ValueError outside these ranges.
+    """
+    k = np.asarray(k, dtype=np.int64)
+    if not 0 <= alpha <= 1:
+        raise ValueError(f"alpha is {alpha}; a probability lies in [0, 1].")
+    if not cost >= 0:
+        raise ValueError(f"cost is {cost}; a draft cannot take less than no time.")
+    if k.ndim != 1 or k.size == 0 or k.min() < 0:
+        raise ValueError(f"k is {k}; it must be a list of integers >= 0.")
+    kept = np.array([sum(alpha**i for i in range(1, n + 1)) for n in k.tolist()])  # [len(k)]
+    rate = np.divide(kept, k, out=np.full(k.size, np.nan), where=k > 0)
+    return Acceptance(k, 1 + kept, rate, (1 + kept) / (1 + cost * k))
+
+
+def best_k(alpha: float, cost: float, longest: int = LONGEST) -> int:
+    """The shortest draft length up to `longest` with the highest expected speedup."""
+    return int(np.argmax(compute(alpha, cost, np.arange(longest + 1)).speedup))
+
+
+def in_words(alpha: float, cost: float, k: int) -> str:
+    """The state of the explorable as a sentence."""
+    now = compute(alpha, cost, [k])
+    rate = f", acceptance rate {now.rate[0]:.2f}" if k else ""
+    return (
+        f"alpha {alpha:.2f}, k {k}: {now.tokens[0]:.2f} tokens per pass{rate}; at a draft cost of {cost:.2f} passes a "
+        f"token the speedup is {now.speedup[0]:.2f}, and the best k is {best_k(alpha, cost)}."
+    )
+
+
+def draw(axes: Iterable[Axes], alpha: float, cost: float, k: int, runs: Iterable[Run] = ()) -> None:
+    """Three pictures: tokens per pass and acceptance rate over alpha at this `k`, speedup over k at this `alpha`."""
+    tokens_ax, rate_ax, speed_ax = axes
+    grid = np.linspace(0, 1, 101)
+    curves = [compute(a, cost, [k]) for a in grid]
+    now = compute(alpha, cost, [k])
+    tokens_ax.plot(grid, [c.tokens[0] for c in curves], color=PALETTE["target"])
+    tokens_ax.plot([alpha], now.tokens, "o", color=PALETTE["rejected"], markersize=8)
+    tokens_ax.set(xlabel="alpha", title=f"tokens per pass, k = {k}", xlim=(-0.02, 1.02), ylim=(0, k + 1.6))
+    rate_ax.plot(grid, grid, ":", color=PALETTE["line"], linewidth=1)
+    rate_ax.plot(grid, [c.rate[0] for c in curves], color=PALETTE["target"])
+    rate_ax.plot([alpha], now.rate, "o", color=PALETTE["rejected"], markersize=8)
+    rate_ax.set(xlabel="alpha", title="acceptance rate", xlim=(-0.02, 1.02), ylim=(0, 1.05))
+    for run in runs:
+        if run.k == k:
+            tokens_ax.plot([run.alpha], [run.tokens_per_pass], "s", color=PALETTE["draft"], markersize=5)
+            rate_ax.plot([run.alpha], [run.accepted / max(1, run.drafted)], "s", color=PALETTE["draft"], markersize=5)
+    lengths = compute(alpha, cost, np.arange(LONGEST + 1))
+    best = best_k(alpha, cost)
+    speed_ax.plot(lengths.k, lengths.speedup, ".-", color=PALETTE["target"])
+    speed_ax.plot([best], [lengths.speedup[best]], "*", color=PALETTE["kept"], markersize=13)
+    speed_ax.plot([k], now.speedup, "o", color=PALETTE["rejected"], markersize=8)
+    speed_ax.axhline(1, color=PALETTE["line"], linewidth=0.8)
+    speed_ax.set(xlabel="k", title=f"speedup, best k = {best}", ylim=(0, None))
+
+
+def picture(alpha: float, cost: float, k: int, runs: Iterable[Run] = ()) -> None:
+    """Show `draw` with its words under it."""
+    figure, axes = new_figure(columns=3, height=2.7)
+    draw(axes, alpha, cost, k, runs)
+    show(figure, in_words(alpha, cost, k))
+
+
+def widget(runs: Iterable[Run] = ()) -> object:
+    """Sliders for alpha, k and the draft's cost over `picture`; `runs` are drawn as squares at their k."""
+    import ipywidgets as widgets  # only here: the rest of this module runs without a notebook
+
+    held = list(runs)
+    wide = {"style": {"description_width": "110px"}, "layout": widgets.Layout(width="420px")}
+    alpha = widgets.FloatSlider(value=0.8, min=0, max=1, step=0.01, description="alpha", **wide)
+    k = widgets.IntSlider(value=4, min=0, max=LONGEST, description="k, draft tokens", **wide)
+    cost = widgets.FloatSlider(value=0.05, min=0, max=1, step=0.01, description="cost of a draft", **wide)
+    for slider, means in (
+        (alpha, "how often a draft token is kept"),
+        (k, "draft tokens per round"),
+        (cost, "time of one draft token, in target passes"),
+    ):
+        slider.tooltip = means
+    out = widgets.interactive_output(
+        lambda alpha, k, cost: picture(alpha, cost, k, held), {"alpha": alpha, "k": k, "cost": cost}
+    )
+    out.layout = widgets.Layout(height="390px")  # fixed, so that the page does not jump while it is redrawn
+    return widgets.VBox([alpha, k, cost, out])
