@@ -109,6 +109,7 @@ assert wrong == [F(3, 8), F(5, 16), F(5, 16)]
 #
 # $$P(v) = q(v)\min\left(1, \tfrac{p(v)}{q(v)}\right) + (1 - \alpha)\, r(v) = \min(q(v), p(v)) + \max(0, p(v) - q(v)) = p(v).$$
 #
+# Where $q(v) = 0$ the token is never proposed, and the first part is 0, as $\min(q, p)$ says.
 # The middle step uses $1 - \alpha = 1 - \sum_v \min(p, q) = \sum_v \max(0, p - q) = Z$. Nothing asks $q$ to be good. A
 # bad draft is rejected more often; it is never wrong.
 #
@@ -157,6 +158,52 @@ def my_verify(rows, draft_ids, draft_probs, params, history, rng, prompt=()):
 
 
 # %% [markdown]
+# Is a whole round exact, the bonus included? Enumerate it: two drafts and five uniforms. The target's second row depends
+# on the first draft, as it does in a real pass. **Predict:** among the outcomes that kept both drafts, what distribution
+# does the third token have?
+
+# %%
+class Replay:
+    """Hands out given uniforms in order."""
+
+    def __init__(self, uniforms):
+        self.left = iter(uniforms)
+
+    def uniform(self):
+        return next(self.left)
+
+
+p1, q1 = p, q
+p2 = np.array([[0.25, 0.5, 0.25], [0.25, 0.25, 0.5], [0.5, 0.25, 0.25]])  # row x: the target after x
+q2 = np.array([0.5, 0.25, 0.25])
+p3 = np.array([0.25, 0.25, 0.5])  # the target after any two tokens
+quarters = [(j + 0.5) / 4 for j in range(4)]
+
+first, pairs, third = [F(0)] * 3, np.full((3, 3), F(0)), [F(0)] * 3
+for x1, x2 in product(range(3), repeat=2):
+    rows = np.log(np.array([p1, p2[x1], p3]))  # [3, V]
+    for uniforms in product(quarters, repeat=5):
+        emitted, accepted = my_verify(rows, [x1, x2], np.array([q1, q2]), plain, [], Replay(uniforms))
+        weight = F(q1[x1]) * F(q2[x2]) / 4**5
+        first[emitted[0]] += weight
+        if accepted >= 1:
+            pairs[emitted[0], emitted[1]] += weight
+        if accepted == 2:
+            third[emitted[2]] += weight
+
+print("first token:", [str(v) for v in first])
+assert first == [F(v) for v in p1]
+for x in range(3):
+    given = [v / pairs[x].sum() for v in pairs[x]]
+    print("second token after a kept", x, "->", [str(v) for v in given])
+    assert given == [F(v) for v in p2[x]]
+print("third token after two kept:", [str(v / sum(third)) for v in third])
+assert [v / sum(third) for v in third] == [F(v) for v in p3]
+
+# %% [markdown]
+# Each position follows its own row: $p_1$, then $p_2$ after the token that was kept, then the bonus row. The bonus needs
+# no correction, since no draft guessed it: it is a plain draw from row $m$.
+#
 # The penalty rule has a case you can check by eye. Every row is `[2, 1.6, 0.3]`, each occurrence of a token costs 1, and
 # decoding is greedy. **Predict** what happens to the draft `[0, 1, 0, 1]`.
 
@@ -169,6 +216,26 @@ assert my_verify(same_rows, [0, 1, 0, 1], None, fading, [], None) == ([0, 1, 0, 
 # %% [markdown]
 # All four are kept: 0 wins, its logit falls to 1, so 1 wins, and so on, until 2 is what is left. A verifier whose
 # penalties see only the history before the round would reject the second token.
+
+# %% [markdown]
+# ## Rule 5: refuse what does not fit
+#
+# One row too few, and every position would be judged by the wrong row without a sound. So shapes are checked first:
+# $m$ drafts need $m + 1$ rows of logits and, if they were drawn, $m$ rows of distributions; ids lie in the vocabulary.
+# **Predict** which of these three calls `verify_draft` accepts.
+
+# %%
+two_rows, no_draw = np.zeros((2, 3)), None
+for draft_ids, draft_probs in [([1, 2], no_draw), ([1], np.full((2, 3), 1 / 3)), ([3], no_draw)]:
+    try:
+        verify_draft(two_rows, draft_ids, draft_probs, greedy, [], None)
+    except ValueError as error:
+        print(error)
+    else:
+        raise AssertionError("a misfit was accepted")
+
+# %% [markdown]
+# None of them.
 #
 # ## The same as the package
 #
@@ -241,7 +308,8 @@ assert (rejected_second, all_kept) == (4, 7)
 # | `test_two_token_draft_is_exact_at_each_position` | rule 4 |
 # | `test_deterministic_draft_is_exact` | rule 3, also for a token that the target never emits |
 # | `test_penalties_see_the_accepted_drafts` | the history of a position |
-# | `test_verify_checks_shapes` | wrong shapes are refused |
+# | `test_the_bonus_follows_the_row_after_the_last_draft` | the bonus |
+# | `test_verify_checks_shapes` | rule 5 |
 #
 # ## If you skip this
 #
