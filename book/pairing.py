@@ -205,7 +205,7 @@ def execute(notebook: NotebookNode, folder: Path = BOOK) -> None:
         kernel_name="python3",
         resources={"metadata": {"path": str(folder)}},
         coalesce_streams=True,
-        store_widget_state=False,
+        store_widget_state=True,  # without it nbclient cannot route what a widget's own output area shows
         record_timing=False,
     )
     metadata = json.loads(json.dumps(notebook.metadata))

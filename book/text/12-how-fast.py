@@ -1,0 +1,219 @@
+# %% [markdown]
+# # 12 How fast
+#
+# You will predict how many tokens a target pass gives, what a draft may cost before it stops paying, and which draft
+# length is best, and you will set the formula beside measured runs.
+
+# %%
+from fractions import Fraction as F
+
+import numpy as np
+
+from tinyllm.explore import acceptance
+from tinyllm.explore.figure import new_figure, show
+from tinyllm.infer.sample import SamplingParams
+from tinyllm.infer.spec import NGramDraft, PromptLookupDraft, speculative_generate
+from tinyllm.lm.ngram import NGramLM
+from tinyllm.num.rng import PCG32
+from tinyllm.tok.bytes import ByteTokenizer
+
+# %% [markdown]
+# ## Tokens per pass
+#
+# Let $\alpha$ be the probability that a draft token is kept, and suppose the tokens of a round are kept independently.
+# The first is kept with probability $\alpha$, the first two with $\alpha^2$, and so on. Every round adds one token of
+# the target's own, so a round of $k$ drafts emits on average
+#
+# $$1 + \alpha + \alpha^2 + \dots + \alpha^k = \frac{1 - \alpha^{k+1}}{1 - \alpha}.$$
+#
+# **Predict:** with $\alpha = 0.8$ and $k = 4$, is that nearer to 2, 3 or 5?
+
+# %%
+alpha, k = F(4, 5), 4
+tokens = sum(alpha**i for i in range(k + 1))
+assert tokens == (1 - alpha ** (k + 1)) / (1 - alpha)
+print(f"{float(tokens):.2f} tokens per pass")
+assert round(float(tokens), 2) == 3.36
+
+# %% [markdown]
+# The sum is a count of ways to survive: the expected number of kept drafts is the sum over positions of the probability
+# that the position is kept, $\mathrm{P}(n \ge 1) + \mathrm{P}(n \ge 2) + \dots$, and that is $\alpha + \alpha^2 + \dots$.
+#
+# ## The acceptance rate is not alpha
+#
+# The **acceptance rate** that engines report is accepted over drafted. **Predict:** at $\alpha = 0.8$ and $k = 4$, is it
+# 0.8, more, or less?
+
+# %%
+rate = sum(alpha**i for i in range(1, k + 1)) / k
+assert rate == alpha * (1 - alpha**k) / (k * (1 - alpha))
+print(f"acceptance rate {float(rate):.2f}")
+assert round(float(rate), 2) == 0.59
+
+# %% [markdown]
+# It is less. After a rejection the rest of the draft is thrown away without being judged, yet it counts as drafted. To
+# estimate $\alpha$ from a run, divide by what was judged:
+# $\hat\alpha = \text{accepted} / (\text{accepted} + \text{rejected positions})$.
+#
+# ## What a draft costs
+#
+# If one draft token takes a fraction $c$ of a target pass, a round takes $1 + ck$ passes' time, and the speedup is
+#
+# $$\frac{1 + \alpha + \dots + \alpha^k}{1 + ck}.$$
+#
+# This takes a pass over $k + 1$ tokens to cost what a pass over one costs. Copying from the prompt has $c$ near 0; a
+# model draft has the $c$ of its own passes. A longer draft always emits more, but each further token is worth
+# $\alpha^k$ and costs $c$, so somewhere it stops paying.
+
+# %%
+for cost in (0.0, 0.05, 0.2):
+    row = acceptance.compute(0.8, cost, range(17))
+    best = acceptance.best_k(0.8, cost)
+    print(f"cost {cost:.2f}: best k {best:2d}, speedup {row.speedup[best]:.2f}; at k = 16 {row.speedup[16]:.2f}")
+assert acceptance.best_k(0.8, 0.0) == 16 > acceptance.best_k(0.8, 0.05) > acceptance.best_k(0.8, 0.2)
+
+# %% [markdown]
+# ## Measured runs
+#
+# Now runs to compare with. The target is an n-gram model of a small text, sampled at temperature 1; the drafts are a
+# prompt lookup and weaker n-gram models of the same text. Each run reports its rounds, so both estimates come from what
+# happened.
+
+# %%
+LINES = [
+    "the draft guesses the next tokens and the target checks the guesses in one pass. ",
+    "the target keeps the tokens it agrees to and adds one token of its own. ",
+    "a rejected token leaves no trace in the cache. ",
+    "a good draft is kept often and a bad draft is kept rarely. ",
+]
+order = PCG32(12).substream("shuffle")
+text = "".join(LINES[order.below(4)] for _ in range(60))
+tok = ByteTokenizer()
+
+
+class NGramTarget:
+    """An n-gram model behind `forward`, so that it can be a target: each row from the ids up to it."""
+
+    n_layers, n_kv_heads, d_head, max_len = 1, 1, 1, 600
+
+    def __init__(self, n):
+        self.lm = NGramLM(n, vocab_size=tok.vocab_size)
+        self.lm.fit([tok.encode(text)])
+
+    def forward(self, ids, positions, cache):
+        new = np.asarray(ids, dtype=np.float32).reshape(1, 1, -1, 1)
+        held = [int(v) for v in cache.update(0, new, new)[0][0, 0, :, 0]]
+        start = len(held) - ids.shape[1]
+        return np.stack([self.lm.logprobs(held[: start + i + 1]) for i in range(ids.shape[1])])[None]
+
+
+target = NGramTarget(5)
+drafts = {
+    "prompt lookup": PromptLookupDraft(),
+    "2-gram": NGramDraft(NGramTarget(2).lm),
+    "3-gram": NGramDraft(NGramTarget(3).lm),
+    "4-gram": NGramDraft(NGramTarget(4).lm),
+}
+runs = []
+for name, draft in drafts.items():
+    for k in (2, 4, 8):
+        made = speculative_generate(target, draft, tok, text[:150], SamplingParams(seed=1, max_tokens=300), k=k)
+        rejected = sum(r.kind == "correction" for r in made.rounds)
+        run = acceptance.Run(name, k, int(made.stats["drafted"]), int(made.stats["accepted"]), rejected,
+                             len(made.ids) / len(made.rounds))
+        runs.append(run)
+        if k == 4:
+            formula = acceptance.compute(run.alpha, 0.0, [k]).tokens[0]
+            print(f"{name:14s} alpha about {run.alpha:.2f}: {run.tokens_per_pass:.2f} tokens per pass, formula {formula:.2f}")
+assert all(0 < run.alpha < 1 for run in runs)
+
+# %% [markdown]
+# **Predict** for the picture: will the measured squares lie on the curve, above it, or below?
+
+# %%
+acceptance.picture(0.8, 0.05, 4, runs)
+
+# %% [markdown]
+# They lie near it, not on it. The formula takes every token's chance as equal and independent. In text neither holds:
+# some stretches are easy and kept whole, others fail at once. Look at the chance of being kept, given that the position
+# was reached:
+
+# %%
+figure, (ax,) = new_figure()
+widest = 8
+for name, marker in (("prompt lookup", "o-"), ("2-gram", "s-"), ("4-gram", "^-")):
+    made = speculative_generate(target, drafts[name], tok, text[:150], SamplingParams(seed=1, max_tokens=300), k=widest)
+    reached = [sum(r.accepted >= i and len(r.draft) > i for r in made.rounds) for i in range(widest)]
+    kept = [sum(r.accepted > i for r in made.rounds) for i in range(widest)]
+    shares = [b / a if a else np.nan for a, b in zip(reached, kept)]
+    ax.plot(range(1, widest + 1), shares, marker, label=name)
+    print(f"{name:14s} first position kept {shares[0]:.2f}, second {shares[1]:.2f}")
+ax.set(xlabel="position in the draft", ylabel="kept, given that it was reached", ylim=(0, 1.05))
+ax.legend(frameon=False)
+show(figure, "The share of draft tokens kept at each position, among those reached. A constant alpha would make each line "
+             "flat; they are not: what survived so far says something about the next token.")
+
+# %% [markdown]
+# ## Move it
+#
+# Each slider moves all three pictures. Try: put $\alpha$ at 0.6 and look for the cost at which no draft pays. Then put
+# the cost at 0 and see how much of a $k$ of 16 is wasted.
+
+# %% tags=["nbval-ignore-output"]
+acceptance.widget(runs)
+
+# %% [markdown]
+# ## Your turn: a model draft
+#
+# A draft model takes a fifth of the target's time per token, and $\alpha = 0.7$. What is the best $k$, and is it worth
+# it?
+
+# %%
+my_k = None  # your answer
+if my_k is not None:
+    print(my_k == acceptance.best_k(0.7, 0.2))
+
+# %% tags=["solution"]
+# Solution
+table = acceptance.compute(0.7, 0.2, range(7))
+for k, speedup in zip(table.k, table.speedup):
+    print(f"k {k}: {speedup:.3f}")
+my_k = acceptance.best_k(0.7, 0.2)
+print("best k", my_k)
+assert table.speedup[my_k] == table.speedup.max()
+
+# %% [markdown]
+# ## Your turn: from a report
+#
+# An engine reports an acceptance rate of 0.5 at $k = 1$, and of 0.5 at $k = 2$. Which draft has the higher $\alpha$?
+
+# %%
+alpha_at_1 = alpha_at_2 = None  # your answers
+if alpha_at_2 is not None:
+    print(alpha_at_1 == 0.5, abs(alpha_at_2 - 0.618) < 0.001)
+
+# %% tags=["solution"]
+# Solution
+alpha_at_1 = 0.5  # one position: the rate is alpha
+alpha_at_2 = (np.sqrt(5) - 1) / 2  # (a + a^2) / 2 = 1/2
+print(f"{alpha_at_1:.3f} {alpha_at_2:.3f}: the same rate over a longer draft needs a better draft")
+assert abs(acceptance.compute(alpha_at_2, 0.0, [2]).rate[0] - 0.5) < 1e-12
+
+# %% [markdown]
+# ## What is now checked
+#
+# | test | claim |
+# |---|---|
+# | `test_the_expected_tokens_are_the_geometric_sum` | the formula, against fractions; 3.36 and 0.59 |
+# | `test_a_simulated_round_agrees_with_the_formula` | the formula, against coins |
+# | `test_stats_and_one_pass_per_round` | what a run reports: 40 tokens in 8 passes when every draft is right |
+#
+# ## If you skip this
+#
+# The milestone runs the real model. Its table has acceptance rates and seconds: without this chapter, remember that a
+# rate is not $\alpha$.
+#
+# ## Going further
+#
+# - Leviathan, Kalman, Matias (2023), sections 3.1 to 3.4: the formula and the best draft length.
+# - *Speculative Decoding: Performance or Illusion?*, 2026 (arXiv 2601.11580): how far engines are from the formula.
