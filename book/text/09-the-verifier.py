@@ -76,7 +76,7 @@ assert exact == [F(v) for v in p]
 
 # %% [markdown]
 # Exactly $p$. Now break the rule in the most natural way: after a rejection, draw from $p$ itself instead of the
-# residual. **Predict** which token comes out too often.
+# residual. **Predict** which tokens come out too often.
 
 # %%
 def resample_from_p(x, u, v):
@@ -99,7 +99,7 @@ ax.bar(ids + 0.25, [float(v) for v in wrong], 0.25, color=PALETTE["rejected"], l
 ax.set(xticks=ids, xlabel="token", ylabel="probability emitted", ylim=(0, 0.7))
 ax.legend(frameon=False, fontsize=8)
 show(figure, "Replacing from the residual gives 1/2, 1/4, 1/4, as the target wants; replacing from p gives 3/8, 5/16, "
-             "5/16: too little of token 0, too much of what the draft likes.")
+             "5/16: too little of token 0, too much of the two others.")
 assert wrong == [F(3, 8), F(5, 16), F(5, 16)]
 
 # %% [markdown]
