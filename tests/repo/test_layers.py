@@ -15,6 +15,7 @@ LAYERS: list[set[str]] = [
     {"tinyllm.infer.generate"},
     {"tinyllm.infer.spec"},
     {"tinyllm.zoo"},
+    {"tinyllm.smollm2"},
     {"tinyllm.explore"},
 ]
 # The loops serve any model with a `forward`, so they may not know the one that ships.
