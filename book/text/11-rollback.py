@@ -137,11 +137,19 @@ first = next(i for i in range(18) if forgetful[i] != plain.text[i])
 print("right:", plain.text)
 print("wrong:", forgetful, "- first wrong letter at", first)
 assert forgetful != plain.text
+for number, (_, before, _, draft, n, own) in enumerate(wrong_record[:4], start=1):
+    print(f"round {number}: cache {tok.decode(before):16s} draft {draft or '-':4s} kept {n}, own token {own}")
+emitted = [n + 1 for *_, n, _ in wrong_record]
+rejecting = [i for i, (*_, draft, n, _) in enumerate(wrong_record) if n < len(draft)]
+assert sum(emitted[: rejecting[1] + 1]) == first  # right up to the end of the second round with a rejection
 
 # %% [markdown]
-# It appears after the first rejection, once the model looks back as far as the tokens that should be gone: it reads
-# letters that were never part of the text. The other mistake is to count the extra token as cached. Then one rejected
-# position stays.
+# Not at once, and not even at the first rejection. Round 1 leaves `cab` behind, and luck covers it up: with it the cache
+# still reads like a run of the pattern, though it no longer is the text. The rejected letters of round 3 break the run,
+# and the very next letter is wrong. This is why such a bug passes a short test: the cache is wrong from the first
+# rejection on, and the text shows it only when the leftovers matter.
+#
+# The other mistake is to count the target's own token as cached. Then one rejected position stays.
 
 # %%
 off_by_one, _ = play("abcab", PromptLookupDraft(), 4, 18, truncate_to=lambda c, pending, n: c + pending + n + 1)

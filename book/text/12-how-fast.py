@@ -10,7 +10,7 @@ from fractions import Fraction as F
 import numpy as np
 
 from tinyllm.explore import acceptance
-from tinyllm.explore.figure import new_figure, show
+from tinyllm.explore.figure import PALETTE, new_figure, show
 from tinyllm.infer.sample import SamplingParams
 from tinyllm.infer.spec import NGramDraft, PromptLookupDraft, speculative_generate
 from tinyllm.lm.ngram import NGramLM
@@ -136,24 +136,31 @@ acceptance.picture(0.8, 0.05, 4, runs)
 # %% [markdown]
 # They lie near it, not on it. The formula takes every token's chance as equal and independent. In text neither holds:
 # some stretches are easy and kept whole, others fail at once. Look at the chance of being kept, given that the position
-# was reached:
+# was reached. Few rounds reach the far positions, so only those that at least 20 rounds reached are drawn: a share of
+# two rounds says nothing.
 
 # %%
 figure, (ax,) = new_figure()
-widest = 8
-for name, marker in (("prompt lookup", "o-"), ("2-gram", "s-"), ("4-gram", "^-")):
+widest, enough = 8, 20
+first_two = {}
+for name, marker, colour in (("prompt lookup", "o-", "draft"), ("2-gram", "s-", "rejected"), ("4-gram", "^-", "target")):
     made = speculative_generate(target, drafts[name], tok, text[:150], SamplingParams(seed=1, max_tokens=300), k=widest)
     reached = [sum(r.accepted >= i and len(r.draft) > i for r in made.rounds) for i in range(widest)]
     kept = [sum(r.accepted > i for r in made.rounds) for i in range(widest)]
-    shares = [b / a if a else np.nan for a, b in zip(reached, kept)]
-    ax.plot(range(1, widest + 1), shares, marker, label=name)
-    print(f"{name:14s} first position kept {shares[0]:.2f}, second {shares[1]:.2f}")
+    shares = [b / a if a >= enough else np.nan for a, b in zip(reached, kept)]
+    ax.plot(range(1, widest + 1), shares, marker, color=PALETTE[colour], label=name)
+    first_two[name] = f"{name} {shares[0]:.2f}, then {shares[1]:.2f}"
+    print(f"{name:14s} reached", " ".join(f"{a:3d}" for a in reached))
+    assert min(reached[:2]) >= enough
 ax.set(xlabel="position in the draft", ylabel="kept, given that it was reached", ylim=(0, 1.05))
 ax.legend(frameon=False)
-show(figure, "The share of draft tokens kept at each position, among those reached. A constant alpha would make each line "
-             "flat; they are not: what survived so far says something about the next token.")
+show(figure, "The share of draft tokens kept at each position, among the rounds that reached it; first and second position: "
+             + "; ".join(first_two.values()) + ". A constant alpha would make each line flat.")
 
 # %% [markdown]
+# Prompt lookup is the clear case. Its first guess is often a chance match; once that has survived, the copy is most likely
+# in the right place and goes on being kept. What survived so far says something about the next token.
+#
 # ## Move it
 #
 # Each slider moves all three pictures. Try: put $\alpha$ at 0.6 and look for the cost at which no draft pays. Then put
@@ -206,6 +213,7 @@ assert abs(acceptance.compute(alpha_at_2, 0.0, [2]).rate[0] - 0.5) < 1e-12
 # |---|---|
 # | `test_the_expected_tokens_are_the_geometric_sum` | the formula, against fractions; 3.36 and 0.59 |
 # | `test_a_simulated_round_agrees_with_the_formula` | the formula, against coins |
+# | `test_a_slider_redraws_the_picture_with_its_words` | the controls show what `compute` finds |
 # | `test_stats_and_one_pass_per_round` | what a run reports: 40 tokens in 8 passes when every draft is right |
 #
 # ## If you skip this

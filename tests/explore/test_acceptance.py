@@ -2,16 +2,21 @@
 
 from fractions import Fraction as F
 
+import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 
+from tinyllm.explore import acceptance
 from tinyllm.explore.acceptance import LONGEST, Run, best_k, compute, draw, in_words
 from tinyllm.explore.figure import new_figure
 from tinyllm.num.rng import PCG32
 
 
 def test_the_expected_tokens_are_the_geometric_sum() -> None:
-    """alpha = 0.8 and k = 4 give 3.36 tokens per pass and an acceptance rate of 0.59. KIND: unit, smoke."""
+    """alpha = 0.8 and k = 4 give 3.36 tokens per pass and an acceptance rate of 0.59.
+
+    KIND: unit, smoke.
+    """
     for alpha in (F(0), F(1, 3), F(4, 5), F(1)):
         found = compute(float(alpha), 0.0, range(6))
         for k in range(6):
@@ -21,7 +26,10 @@ def test_the_expected_tokens_are_the_geometric_sum() -> None:
 
 
 def test_a_simulated_round_agrees_with_the_formula() -> None:
-    """Coins kept until the first rejection give the tokens and the rate of `compute`. KIND: statistical."""
+    """Coins kept until the first rejection give the tokens and the rate of `compute`.
+
+    KIND: statistical.
+    """
     coins, alpha, k, rounds = PCG32(12), 0.7, 5, 4000
     kept = 0
     for _ in range(rounds):
@@ -33,31 +41,62 @@ def test_a_simulated_round_agrees_with_the_formula() -> None:
 
 
 def test_the_best_k_is_where_the_speedup_is_highest() -> None:
-    """A free draft wants the longest length, a worthless one none. KIND: unit."""
+    """A free draft wants the longest length, a worthless one none.
+
+    KIND: unit.
+    """
     assert best_k(0.9, 0.0) == LONGEST and best_k(0.0, 0.1) == 0
     speedups = compute(0.8, 0.1, range(LONGEST + 1)).speedup
     assert speedups[best_k(0.8, 0.1)] == speedups.max() > 1
 
 
 def test_no_draft_is_plain_decoding() -> None:
-    """k = 0 emits one token a pass, and there is no rate to speak of. KIND: boundary."""
+    """k = 0 emits one token a pass, and there is no rate to speak of.
+
+    KIND: boundary.
+    """
     found = compute(0.5, 0.3, [0])
     assert (found.tokens[0], found.speedup[0]) == (1.0, 1.0) and np.isnan(found.rate[0])
 
 
 @pytest.mark.parametrize(("alpha", "cost", "k"), [(-0.1, 0, [1]), (1.1, 0, [1]), (0.5, -1, [1]), (0.5, 0, [-1])])
 def test_numbers_that_mean_nothing_are_refused(alpha: float, cost: float, k: list[int]) -> None:
-    """A slider cannot give them, a caller can. KIND: boundary."""
+    """A slider cannot give them, a caller can.
+
+    KIND: boundary.
+    """
     with pytest.raises(ValueError, match="is"):
         compute(alpha, cost, k)
 
 
 def test_the_picture_marks_the_state_the_best_k_and_the_runs_of_this_k() -> None:
-    """What is drawn is what is said. KIND: unit."""
+    """What is drawn is what is said.
+
+    KIND: unit.
+    """
     _figure, axes = new_figure(columns=3)
     draw(axes, 0.8, 0.05, 4, [Run("a", 4, 100, 60, 20, 3.0), Run("b", 5, 100, 60, 20, 3.0)])
     squares = [line for line in axes[0].lines if line.get_marker() == "s"]
     assert [(round(x, 2), y) for line in squares for x, y in zip(*line.get_data(), strict=True)] == [(0.75, 3.0)]
+    words = in_words(0.8, 0.05, 4, [Run("a", 4, 100, 60, 20, 3.0), Run("b", 5, 100, 60, 20, 3.0)])
+    assert "a 3.00 at alpha 0.75" in words and "b 3.00" not in words
     marked = [line for line in axes[2].lines if line.get_marker() == "*"]
     assert marked[0].get_xdata()[0] == best_k(0.8, 0.05)
     assert "3.36 tokens per pass" in in_words(0.8, 0.05, 4) and "k = 4" in axes[0].get_title()
+
+
+def test_a_slider_redraws_the_picture_with_its_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An error inside a control's callback stays unseen in a stored notebook, so the shell is tried here.
+
+    KIND: unit.
+    """
+    shown: list[str] = []
+    monkeypatch.setattr(acceptance, "show", lambda figure, alt: (shown.append(alt), plt.close(figure)))
+    runs = [Run("a", 4, 100, 60, 20, 3.0)]
+    *sliders, out = acceptance.widget(runs).children
+    assert all(slider.description and slider.tooltip for slider in sliders) and out.layout.height.endswith("px")
+    assert shown == [in_words(0.8, 0.05, 4, runs)]
+    sliders[1].value = 7
+    assert shown[1:] == [in_words(0.8, 0.05, 7)]
+    sliders[0].value = 0.5
+    assert shown[2:] == [in_words(0.5, 0.05, 7)]

@@ -7,7 +7,7 @@ alpha + ... + alpha^k of them on average (Leviathan, Kalman and Matias 2023, sec
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -67,13 +67,15 @@ def best_k(alpha: float, cost: float, longest: int = LONGEST) -> int:
     return int(np.argmax(compute(alpha, cost, np.arange(longest + 1)).speedup))
 
 
-def in_words(alpha: float, cost: float, k: int) -> str:
-    """The state of the explorable as a sentence."""
+def in_words(alpha: float, cost: float, k: int, runs: Iterable[Run] = ()) -> str:
+    """The state of the explorable as a sentence, and the runs at this `k` as a second one."""
     now = compute(alpha, cost, [k])
     rate = f", acceptance rate {now.rate[0]:.2f}" if k else ""
+    measured = "; ".join(f"{r.name} {r.tokens_per_pass:.2f} at alpha {r.alpha:.2f}" for r in runs if r.k == k)
     return (
         f"alpha {alpha:.2f}, k {k}: {now.tokens[0]:.2f} tokens per pass{rate}; at a draft cost of {cost:.2f} passes a "
         f"token the speedup is {now.speedup[0]:.2f}, and the best k is {best_k(alpha, cost)}."
+        + (f" Squares, tokens per pass of measured runs: {measured}." if measured else "")
     )
 
 
@@ -105,12 +107,13 @@ def draw(axes: Iterable[Axes], alpha: float, cost: float, k: int, runs: Iterable
 
 def picture(alpha: float, cost: float, k: int, runs: Iterable[Run] = ()) -> None:
     """Show `draw` with its words under it."""
+    held = list(runs)
     figure, axes = new_figure(columns=3, height=2.7)
-    draw(axes, alpha, cost, k, runs)
-    show(figure, in_words(alpha, cost, k))
+    draw(axes, alpha, cost, k, held)
+    show(figure, in_words(alpha, cost, k, held))
 
 
-def widget(runs: Iterable[Run] = ()) -> object:
+def widget(runs: Iterable[Run] = ()) -> Any:
     """Sliders for alpha, k and the draft's cost over `picture`; `runs` are drawn as squares at their k."""
     import ipywidgets as widgets  # only here: the rest of this module runs without a notebook
 
