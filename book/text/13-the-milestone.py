@@ -6,7 +6,7 @@
 #
 # This chapter needs the model's file. Where it is missing, the first code cell says in one sentence what to do.
 
-# %% tags=["needs-model"]
+# %% tags=["needs-model", "nbval-ignore-output"]
 import sys
 import time
 
@@ -22,12 +22,7 @@ from tinyllm.zoo import smollm2 as load_smollm2
 
 model, tok = load_smollm2()
 print(model.n_layers, "layers,", model.vocab_size, "tokens")
-
-# %% [markdown]
-# The first pass on a computer compiles the kernels, once. Let it happen here, so that no timing below includes it.
-
-# %% tags=["nbval-ignore-output"]
-assert generate(model, tok, "The", SamplingParams(temperature=0, max_tokens=2)).finish_reason == "length"
+assert (model.n_layers, model.vocab_size) == (30, 49152)
 
 # %% [markdown]
 # ## Seven requests
