@@ -437,8 +437,13 @@ def test_one_try_accepts_each_id_in_proportion_to_the_target(pair):
 
 @pytest.mark.parametrize(
     ("p", "q", "m"),
-    [([0.5, 0.5], [0.5, 0.5], 0.99), ([0.5, 0.5], [0.25, 0.75], 1.99), ([0.5, 0.5], [1.0, 0.0], 1e9)],
-    ids=["m below 1", "m q does not cover p", "q misses an id of p"],
+    [
+        ([0.5, 0.5], [0.5, 0.5], 0.99),
+        ([0.5 - 5e-10, 0.5 - 5e-10], [0.5, 0.5], 1 - 5e-10),
+        ([0.5, 0.5], [0.25, 0.75], 1.99),
+        ([0.5, 0.5], [1.0, 0.0], 1e9),
+    ],
+    ids=["m below 1", "m below 1 though it covers p", "m q does not cover p", "q misses an id of p"],
 )
 def test_an_envelope_that_does_not_cover_the_target_is_refused(p, q, m):
     """Where m q < p the acceptance would have to exceed 1; clipping it gives too little of that id, silently.
