@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tinyllm.info.entropy import entropy
-from tinyllm.num.exact import ascending_sum, exp_shifted, softmax
+from tinyllm.num.exact import exp_sum, softmax
 from tinyllm.num.rng import PCG32
 from tinyllm.prob.sampling import UniformSource, sample_categorical
 
@@ -120,7 +120,7 @@ def token_logprobs(
 
 
 def _log_normaliser(penalised: NDArray[np.float64]) -> float:
-    return math.log(ascending_sum(exp_shifted(penalised, float(penalised.max()))))
+    return math.log(exp_sum(penalised, float(penalised.max())))
 
 
 # Steps 4 to 9: temperature and the three filters.

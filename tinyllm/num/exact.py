@@ -24,10 +24,22 @@ def _ascending_sum(x: NDArray[np.float64]) -> float:
 
 
 @compiled
-def _exp_shifted(x: NDArray[np.float64], shift: float) -> NDArray[np.float64]:
+def _exp_sum(x: NDArray[np.float64], shift: float) -> float:
+    total = 0.0
+    for value in x:
+        total += math.exp(value - shift)
+    return total
+
+
+@compiled
+def _softmax(x: NDArray[np.float64], shift: float) -> NDArray[np.float64]:
     out = np.empty_like(x)
+    total = 0.0
     for i in range(x.size):
         out[i] = math.exp(x[i] - shift)
+        total += out[i]
+    for i in range(x.size):
+        out[i] /= total
     return out
 
 
@@ -39,9 +51,9 @@ def ascending_sum(x: ArrayLike) -> float:
     return float(_ascending_sum(np.ascontiguousarray(x, dtype=np.float64)))
 
 
-def exp_shifted(x: ArrayLike, shift: float) -> NDArray[np.float64]:
-    """`math.exp(x_i - shift)` for each element: float64 `[n]` to float64 `[n]`."""
-    return np.asarray(_exp_shifted(np.ascontiguousarray(x, dtype=np.float64), shift))
+def exp_sum(x: ArrayLike, shift: float) -> float:
+    """The ascending sum of `math.exp(x_i - shift)`; `x` is float64 `[n]`."""
+    return float(_exp_sum(np.ascontiguousarray(x, dtype=np.float64), shift))
 
 
 def softmax(logits: ArrayLike) -> NDArray[np.float64]:
@@ -50,8 +62,7 @@ def softmax(logits: ArrayLike) -> NDArray[np.float64]:
     -inf is allowed and becomes 0; the largest logit must be finite.
     """
     x = np.ascontiguousarray(logits, dtype=np.float64)
-    weights = exp_shifted(x, float(x.max()))
-    return weights / ascending_sum(weights)
+    return np.asarray(_softmax(x, float(x.max())))
 
 
 def check_distribution(p: ArrayLike, name: str = "p") -> NDArray[np.float64]:
