@@ -6,14 +6,17 @@ and the three drafts of `tinyllm.infer.spec` built for one request. Everything i
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from functools import cache
 
+from tinyllm import smollm2_text
 from tinyllm.infer.spec import DraftModel, ModelDraft, NGramDraft, PromptLookupDraft
 from tinyllm.lm.ngram import NGramLM
 from tinyllm.tok.bpe import BPETokenizer
 from tinyllm.xfmr.llama import Llama
 
 NGRAM_ORDER = 4
+DRAFT_LAYERS = 24  # of SmolLM2's 30; chapter 13 shows the measurement behind it
 
 PROMPTS = {
     "quoting": (
@@ -37,37 +40,26 @@ PROMPTS = {
 }
 CHAT_QUESTION = "What is the difference between a lake and a pond?"
 
-# What the n-gram draft may learn from: SmolLM2's own continuations of prompts that are not among the requests.
-FITTING_PROMPTS = (
-    "The library opened its doors at nine, and the first readers",
-    "def count_words(text):\n",
-    "Things to take on a walk:\n1. Water\n2.",
-    "2 + 3 = 5\n4 + 4 =",
-)
-
-
 def requests(tok: BPETokenizer) -> dict[str, str]:
     """The prompts by kind of text, one of them in SmolLM2's chat format."""
     return {**PROMPTS, "chat": tok.chat(CHAT_QUESTION)}
 
 
-def ngram_draft(texts: Iterable[Sequence[int]], prompt_ids: Sequence[int], vocab_size: int) -> NGramDraft:
-    """An n-gram draft of order `NGRAM_ORDER` fitted on `texts` (ids) and on the request's own prompt.
-
-    ValueError for ids outside [0, vocab_size).
-    """
-    return NGramDraft(NGramLM(NGRAM_ORDER, vocab_size=vocab_size).fit([*texts, prompt_ids]))
+@cache
+def training_ids() -> list[list[int]]:
+    """The text that SmolLM2 wrote for the n-gram draft, one list of ids a continuation."""
+    return [entry["ids"] for entry in smollm2_text.read()]
 
 
-def drafts(
-    model: Llama, prompt_ids: Sequence[int], texts: Iterable[Sequence[int]], layers: int
-) -> dict[str, DraftModel]:
-    """The three drafts for one request: prompt lookup, n-gram, and the first `layers` layers of `model`.
+def drafts(model: Llama, prompt_ids: Sequence[int], layers: int = DRAFT_LAYERS) -> dict[str, DraftModel]:
+    """The three drafts for one request.
 
+    Prompt lookup; an n-gram model of `training_ids` and the request's own prompt; the first `layers` layers of `model`.
     ValueError for ids outside the vocabulary and for a number of layers that `model` does not have.
     """
+    lm = NGramLM(NGRAM_ORDER, vocab_size=model.vocab_size).fit([*training_ids(), prompt_ids])
     return {
         "prompt lookup": PromptLookupDraft(),
-        "n-gram": ngram_draft(texts, prompt_ids, model.vocab_size),
+        "n-gram": NGramDraft(lm),
         "model": ModelDraft(model.first_layers(layers)),
     }

@@ -13,7 +13,7 @@ import time
 import numpy as np
 from tqdm import tqdm
 
-from tinyllm import smollm2
+from tinyllm import smollm2, smollm2_text
 from tinyllm.explore.figure import PALETTE, new_figure, show
 from tinyllm.infer.generate import generate
 from tinyllm.infer.sample import SamplingParams
@@ -44,18 +44,14 @@ assert all(len(result.rounds) == len(result.ids) for result in plain.values())
 # %% [markdown]
 # ## A text for the n-gram draft
 #
-# An n-gram draft needs a text to count, and the best one is a text that the target itself writes. SmolLM2 continues a
-# few prompts that are *not* among the requests: a draft that had seen the answers would flatter itself. The request's
-# own prompt is added later, since every draft may see that.
+# An n-gram draft needs a text to count, and the best one is a text that the target itself writes. The repository holds
+# one: SmolLM2's continuations of prompts that are *not* among the requests, for a draft that had seen the answers would
+# flatter itself. The request's own prompt is added to it, since every draft may see that.
 
 # %%
-assert not set(smollm2.FITTING_PROMPTS) & set(requests.values())
-short = SamplingParams(temperature=0, max_tokens=16)
-texts = []
-for prompt in smollm2.FITTING_PROMPTS:
-    written = generate(model, tok, prompt, short)
-    texts.append(written.prompt_ids + written.ids)
-print(sum(map(len, texts)), "tokens to count")
+texts = smollm2.training_ids()
+print(len(texts), "continuations,", sum(map(len, texts)), "tokens to count")
+assert not {entry["prompt"] for entry in smollm2_text.read()} & set(requests.values())
 
 # %% [markdown]
 # ## How many layers make a draft?
@@ -81,8 +77,7 @@ def layer_agreement(n: int) -> float:
 
 
 HEAD = model.vocab_size * model.d_model
-D_FF = 1536
-LAYER = 2 * model.d_model**2 + 2 * model.d_model * model.n_kv_heads * model.d_head + 3 * model.d_model * D_FF
+LAYER = 2 * model.d_model**2 + 2 * model.d_model * model.n_kv_heads * model.d_head + 3 * model.d_model * model.config.d_ff
 agreement = {}
 for n in (8, 16, 24, 30):
     agreement[n] = layer_agreement(n)
@@ -98,7 +93,7 @@ assert agreement[30] == 1
 # %%
 N = min(n for n, right in agreement.items() if right >= 0.25)
 print("N =", N)
-assert model.n_layers > N
+assert model.n_layers > N == smollm2.DRAFT_LAYERS
 
 # %% [markdown]
 # ## Every draft on every request
@@ -111,7 +106,7 @@ K = {"prompt lookup": 4, "n-gram": 4, "model": 2}
 runs, seconds = {}, {}
 with tqdm(total=len(requests) * len(K), file=sys.stdout, desc="runs") as bar:
     for name, prompt in requests.items():
-        for kind, draft in smollm2.drafts(model, plain[name].prompt_ids, texts, N).items():
+        for kind, draft in smollm2.drafts(model, plain[name].prompt_ids).items():
             started = time.perf_counter()
             runs[name, kind] = speculative_generate(model, draft, tok, prompt, greedy, k=K[kind])
             seconds[name, kind] = time.perf_counter() - started

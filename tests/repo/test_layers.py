@@ -15,6 +15,7 @@ LAYERS: list[set[str]] = [
     {"tinyllm.infer.generate"},
     {"tinyllm.infer.spec"},
     {"tinyllm.zoo"},
+    {"tinyllm.smollm2_text"},
     {"tinyllm.smollm2"},
     {"tinyllm.explore"},
 ]

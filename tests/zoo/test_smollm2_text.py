@@ -2,29 +2,16 @@
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
 
+from tinyllm import smollm2_text as TEXT
 from tinyllm import zoo
 
-SCRIPT = Path(__file__).parents[2] / "book" / "data" / "smollm2_text.py"
+ROOT = Path(__file__).parents[2]
 KINDS = ["quoting", "code", "list", "prose", "multilingual", "arithmetic"]
-
-
-def load_script() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("smollm2_text", SCRIPT)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-TEXT = load_script()
 ENTRIES: list[dict[str, Any]] = TEXT.read()
 
 
@@ -48,9 +35,8 @@ def test_no_prompt_of_the_training_text_occurs_elsewhere() -> None:
 
     KIND: boundary.
     """
-    root = SCRIPT.parents[2]
-    files = [path for folder in ("book", "tests", "bench", "tinyllm") for path in (root / folder).rglob("*")]
-    own = {SCRIPT, TEXT.PATH}
+    files = [path for folder in ("book", "tests", "bench", "tinyllm") for path in (ROOT / folder).rglob("*")]
+    own = {TEXT.PATH, TEXT.PATH.with_suffix(".py")}
     sources = [path for path in files if path.suffix in {".py", ".ipynb", ".md", ".json"} and path not in own]
     texts = {path: path.read_text(encoding="utf-8") for path in sources}
     found = [

@@ -2,8 +2,8 @@
 
 SmolLM2 wrote it: each prompt below is continued once greedily and once sampled, in the order of `prompts()`, so that
 the n-gram model learns the phrases and the spelling that SmolLM2 itself prefers. No prompt here occurs in a chapter,
-a test or a benchmark: a draft that had seen the answer would flatter itself. Run `python book/data/smollm2_text.py`
-to write the file again (about ten minutes); the same model gives the same ids.
+a test or a benchmark: a draft that had seen the answer would flatter itself. Run `python -m tinyllm.smollm2_text` to
+write the file again (about ten minutes); the same model gives the same ids.
 
 The file is a JSON list, one line a continuation: kind, prompt (text), temperature, seed, ids (of the continuation).
 """
@@ -14,6 +14,12 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from tqdm.auto import tqdm
+
+from tinyllm.infer.generate import generate
+from tinyllm.infer.sample import SamplingParams
+from tinyllm.zoo import smollm2
 
 PATH = Path(__file__).with_suffix(".json")
 SAMPLED_TEMPERATURE = 0.8
@@ -216,19 +222,12 @@ def read() -> list[dict[str, Any]]:
 
 def continue_request(model: Any, tok: Any, request: dict[str, Any], max_tokens: int = 180) -> list[int]:
     """The ids with which the model continues a request, up to the end of its message."""
-    from tinyllm.infer.generate import generate
-    from tinyllm.infer.sample import SamplingParams
-
     p = SamplingParams(temperature=request["temperature"], seed=request["seed"], max_tokens=max_tokens)
     return generate(model, tok, request["prompt"], p, eos_ids=(tok.eos_id,)).ids
 
 
 def main() -> None:
     """Continue every request and write the file."""
-    from tqdm.auto import tqdm
-
-    from tinyllm.zoo import smollm2
-
     model, tok = smollm2()
     lines = []
     for request in tqdm(requests(tok), unit="text"):
