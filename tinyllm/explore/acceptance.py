@@ -102,7 +102,7 @@ def draw(axes: Iterable[Axes], alpha: float, cost: float, k: int, runs: Iterable
     speed_ax.plot([best], [lengths.speedup[best]], "*", color=PALETTE["kept"], markersize=13)
     speed_ax.plot([k], now.speedup, "o", color=PALETTE["rejected"], markersize=8)
     speed_ax.axhline(1, color=PALETTE["line"], linewidth=0.8)
-    speed_ax.set(xlabel="k", title=f"speedup, best k = {best}", ylim=(0, None))
+    speed_ax.set(xlabel="k", title=f"speedup, best k = {best}", ylim=(0, 1.1 * lengths.speedup.max()))
 
 
 def picture(alpha: float, cost: float, k: int, runs: Iterable[Run] = ()) -> None:
