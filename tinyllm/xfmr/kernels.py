@@ -23,6 +23,8 @@ from numba.core import cgutils
 from numba.extending import intrinsic, models, register_model
 from numpy.typing import NDArray
 
+from tinyllm.num.compiled import compiled
+
 # Threads that wait for work by spinning take the core that another program needs: with the machine half busy, a pass
 # then takes several times as long. OpenMP reads this when the first pass starts its threads.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
@@ -41,19 +43,12 @@ TILE_BYTES = (4 * LANES, 2 * LANES, 2 * 2 * LANES + LANES * BLOCK // 2, 2 * LANE
 
 
 def _entry(signature: str, parallel: bool = False) -> Callable[[Callable[..., Any]], Any]:
-    """Compile a function that Python calls, for one signature, when it is first called.
-
-    It is kept on disk where some folder can be written, else in memory only.
-    """
-    options = {"nogil": True, "error_model": "numpy", "parallel": parallel}
+    """Compile a function that Python calls, for one signature, when it is first called."""
 
     def decorate(function: Callable[..., Any]) -> Any:
-        try:
-            compiled = njit(cache=True, **options)(function)
-        except RuntimeError:  # Numba found no folder for its cache
-            compiled = njit(**options)(function)
-        _entries.append((compiled, signature))
-        return compiled
+        entry = compiled(function, nogil=True, error_model="numpy", parallel=parallel)
+        _entries.append((entry, signature))
+        return entry
 
     return decorate
 
@@ -954,8 +949,8 @@ def prepare() -> None:
     late = threading.Timer(1.0, print, [word], {"file": sys.stderr, "flush": True})
     late.start()
     with one_caller:
-        for compiled, signature in _entries:
-            if not compiled.signatures:
-                compiled.compile(signature)
-                compiled.disable_compile()
+        for entry, signature in _entries:
+            if not entry.signatures:
+                entry.compile(signature)
+                entry.disable_compile()
     late.cancel()
