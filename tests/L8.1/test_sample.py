@@ -92,6 +92,11 @@ def test_defaults_sample_from_the_model_itself() -> None:
         {"max_tokens": 0},
         {"max_tokens": -5},
         {"logprobs": -1},
+        {"temperature": "hot"},
+        {"temperature": None},
+        {"top_k": 2.5},
+        {"presence_penalty": "1"},
+        {"stop": "end"},
     ],
 )
 def test_validate_refuses_each_bad_value(knobs: dict[str, Any]) -> None:

@@ -116,7 +116,7 @@ def test_kv_dtype_is_the_cache_s() -> None:
 
 
 def test_a_cache_that_is_in_use_or_unknown_is_refused() -> None:
-    """A given cache must be empty, and a name must be one of the two.
+    """A given cache must be empty and the model's, and a name must be one of the two.
 
     KIND: boundary.
     """
@@ -127,6 +127,11 @@ def test_a_cache_that_is_in_use_or_unknown_is_refused() -> None:
     for bad in (cache, "paged", ""):
         with pytest.raises(ValueError):
             generate(model, ABC, "abc", GREEDY, cache=bad)
+    one_layer_more = KVCache(model.n_layers + 1, model.n_kv_heads, model.d_head, 64)  # would never look full
+    too_short = KVCache(model.n_layers, model.n_kv_heads, model.d_head, 3)
+    for other, word in ((one_layer_more, "n_layers"), (too_short, "room")):
+        with pytest.raises(ValueError, match=word):
+            generate(model, ABC, "abc", GREEDY, cache=other)
     assert len(model.passes) == before
 
 

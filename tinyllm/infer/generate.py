@@ -208,6 +208,10 @@ class Transcript:
     ) -> None:
         """ValueError for bad parameters, an empty prompt, or one longer than `max_len`, the model's."""
         p.validate()
+        if not isinstance(prompt, str):
+            raise ValueError(f"prompt is a {type(prompt).__name__}; it must be a string.")
+        if not isinstance(eos_ids, Collection) or not all(isinstance(i, int | np.integer) for i in eos_ids):
+            raise ValueError(f"eos_ids is {eos_ids!r}; it must be a collection of integer ids.")
         self.prompt_ids = list(tok.encode(prompt))
         if not self.prompt_ids:
             raise ValueError("the prompt has no tokens; generation needs at least one to start from.")
@@ -339,6 +343,12 @@ def _cache_for(model: Any, cache: str | KVCache, kv_dtype: DTypeLike, max_len: i
     if isinstance(cache, KVCache):
         if cache.seq_len():
             raise ValueError(f"the cache already holds {cache.seq_len()} positions; generate needs an empty one.")
+        wanted = (dims := cache_dims(model)).n_layers, dims.n_kv_heads, dims.d_head, 1
+        found = cache.n_layers, cache.n_kv_heads, cache.d_head, cache.batch
+        if found != wanted:
+            raise ValueError(
+                f"the cache has (n_layers, n_kv_heads, d_head, batch) {found}; this model needs {wanted}."
+            )
         if cache.max_len < max_len - 1:  # the last token is never fed
             raise ValueError(f"the cache has room for {cache.max_len} positions; this request needs {max_len - 1}.")
         return cache

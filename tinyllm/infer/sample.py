@@ -8,8 +8,10 @@ al. 2020; min-p: Nguyen et al. 2024; presence and frequency penalties as in Open
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from numbers import Integral, Real
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -40,29 +42,30 @@ class SamplingParams:
 
     def validate(self) -> None:
         """ValueError, naming the field, for the first value outside its range."""
-        rules = [
-            ("temperature", self.temperature >= 0, ">= 0"),
-            ("top_k", _is_int(self.top_k) and self.top_k >= 0, "an integer >= 0"),
-            ("top_p", 0 < self.top_p <= 1, "in (0, 1]"),
-            ("min_p", 0 <= self.min_p <= 1, "in [0, 1]"),
-            ("repetition_penalty", self.repetition_penalty > 0, "> 0"),
-            ("presence_penalty", True, "a number"),
-            ("frequency_penalty", True, "a number"),
-            ("seed", self.seed is None or (_is_int(self.seed) and self.seed >= 0), "None or an integer >= 0"),
-            ("max_tokens", _is_int(self.max_tokens) and self.max_tokens >= 1, "an integer >= 1"),
-            ("logprobs", _is_int(self.logprobs) and self.logprobs >= 0, "an integer >= 0"),
+        above_zero, not_negative = "> 0", ">= 0"
+        rules: list[tuple[str, Any, str, Callable[[Any], bool]]] = [
+            ("temperature", Real, not_negative, lambda v: v >= 0),
+            ("top_k", Integral, not_negative, lambda v: v >= 0),
+            ("top_p", Real, "in (0, 1]", lambda v: 0 < v <= 1),
+            ("min_p", Real, "in [0, 1]", lambda v: 0 <= v <= 1),
+            ("repetition_penalty", Real, above_zero, lambda v: v > 0),
+            ("presence_penalty", Real, "a number", lambda v: True),
+            ("frequency_penalty", Real, "a number", lambda v: True),
+            ("seed", Integral, "None or >= 0", lambda v: v >= 0),
+            ("max_tokens", Integral, ">= 1", lambda v: v >= 1),
+            ("logprobs", Integral, not_negative, lambda v: v >= 0),
         ]
-        for name, holds, wanted in rules:
+        value: Any
+        for name, kind, wanted, holds in rules:
             value = getattr(self, name)
-            if not holds or not (value is None or math.isfinite(value)):
-                raise ValueError(f"{name} is {value!r}; it must be {wanted} and finite.")
+            if name == "seed" and value is None:
+                continue
+            if not (isinstance(value, kind) and math.isfinite(value) and holds(value)):
+                what = "an integer" if kind is Integral else "finite"
+                raise ValueError(f"{name} is {value!r}; it must be {what} and {wanted}.")
         stop: object = self.stop
         if not isinstance(stop, list | tuple) or not all(isinstance(s, str) for s in stop):
             raise ValueError(f"stop is {self.stop!r}; it must be a list of strings.")
-
-
-def _is_int(value: object) -> bool:
-    return isinstance(value, int | np.integer)
 
 
 def request_rng(seed: int) -> PCG32:
@@ -88,8 +91,8 @@ def apply_penalties(
         raise ValueError(f"logits have shape {out.shape}; they must be 1-D, one per token of the vocabulary.")
     if not math.isfinite(largest := out.max()):  # NaN wins every max
         raise ValueError(f"the largest logit is {largest}; logits may be -inf but not all, and never NaN or +inf.")
-    generated = _as_ids(history, out.size, "history")
-    before = _as_ids(prompt, out.size, "prompt")
+    generated = as_ids(history, out.size, "history")
+    before = as_ids(prompt, out.size, "prompt")
     if p.repetition_penalty != 1.0 and generated.size + before.size:
         seen = np.unique(np.concatenate([before, generated]))  # [number of distinct ids]
         hit = out[seen]
@@ -102,12 +105,15 @@ def apply_penalties(
     return out
 
 
-def _as_ids(ids: Ids, vocab_size: int, name: str) -> NDArray[np.int64]:
-    array = np.asarray(ids, dtype=np.int64) if len(ids) else np.empty(0, np.int64)
+def as_ids(ids: Ids, vocab_size: int, name: str) -> NDArray[np.int64]:
+    """`ids` as int64 `[n]`; ValueError, saying `name`, unless they are integers in [0, vocab_size)."""
+    array = np.asarray(ids) if len(ids) else np.empty(0, np.int64)
+    if array.ndim != 1 or array.dtype.kind not in "iu":
+        raise ValueError(f"{name} is {ids!r}; it must be a list of integer ids.")
     if array.size and not (array.min() >= 0 and array.max() < vocab_size):
         bad = array[(array < 0) | (array >= vocab_size)][0]
         raise ValueError(f"{name} holds the id {bad}; ids lie in [0, {vocab_size}).")
-    return array
+    return array.astype(np.int64, copy=False)
 
 
 def token_logprobs(

@@ -28,6 +28,7 @@ from tinyllm.infer.kvcache import KVCache
 from tinyllm.infer.sample import (
     Ids,
     SamplingParams,
+    as_ids,
     choose,
     request_rng,
     sampling_distribution,
@@ -256,10 +257,10 @@ def verify_draft(
         draft_probs = np.asarray(draft_probs, dtype=np.float64)
         if draft_probs.shape != (m, vocab_size):
             raise ValueError(f"draft_probs have shape {draft_probs.shape}; they must be ({m}, {vocab_size}).")
-    if any(not 0 <= x < vocab_size for x in draft_ids):
-        raise ValueError(f"draft_ids are {list(draft_ids)}; ids lie in [0, {vocab_size}).")
+    if not all(isinstance(x, int | np.integer) and 0 <= x < vocab_size for x in draft_ids):
+        raise ValueError(f"draft_ids are {list(draft_ids)}; ids are integers in [0, {vocab_size}).")
 
-    history = np.asarray(history, dtype=np.int64)
+    history = as_ids(history, vocab_size, "history")
     emitted: list[int] = []
     for i, x in enumerate(draft_ids):
         past = np.append(history, emitted).astype(np.int64)
@@ -306,8 +307,10 @@ def speculative_generate(
     token has the target's distribution. `on_text` and `on_round` may return False to cancel. Stats added: drafted,
     accepted, acceptance_rate, target_calls. ValueError for k < 0 and for what `generate` refuses.
     """
-    if k < 0:
-        raise ValueError(f"k is {k}; the number of draft tokens per round must be >= 0.")
+    if not isinstance(k, int | np.integer) or k < 0:
+        raise ValueError(f"k is {k!r}; the number of draft tokens per round must be an integer >= 0.")
+    if isinstance(draft, type) or not callable(getattr(draft, "propose", None)):
+        raise ValueError(f"draft is {draft!r}; it must be an object with a method propose(ctx, k, rng).")
     out = Transcript(tok, prompt, p, cache_dims(target).max_len, eos_ids, on_text)
     cache = new_cache(target, len(out.prompt_ids) + out.room(), kv_dtype)
     rng = request_rng(p.seed or 0)
@@ -319,7 +322,6 @@ def speculative_generate(
         m = min(k, out.room() - 1)
         context = out.prompt_ids + out.ids
         draft_ids, draft_probs = draft.propose(context, m, None if p.temperature == 0 else rng) if m > 0 else ([], None)
-        draft_ids = [int(x) for x in draft_ids]
         if len(draft_ids) > m:
             raise ValueError(f"the draft proposed {len(draft_ids)} ids where at most {m} were asked for.")
         # 2. One target pass over what the cache lacks and the draft.
@@ -337,7 +339,7 @@ def speculative_generate(
             if out.finish_reason is None:
                 out.draw(row)
                 out.add(token, float(token_logprobs(row, p, out.ids, prompt_ids)[token]))
-        done = Round(tuple(draft_ids), n, emitted[-1], "correction" if n < len(draft_ids) else "bonus")
+        done = Round(tuple(int(x) for x in draft_ids), n, emitted[-1], "correction" if n < len(draft_ids) else "bonus")
         out.end_round(done)
         if on_round is not None and on_round(done) is False:
             out.cancel()
