@@ -15,6 +15,7 @@ import numpy as np
 from tinyllm.explore.figure import PALETTE, new_figure, show
 from tinyllm.infer.sample import SamplingParams
 from tinyllm.infer.spec import PromptLookupDraft, verify_draft
+from tinyllm.prob.rejection import acceptance_probability, residual_distribution
 
 
 class Replay:
@@ -74,28 +75,46 @@ show(figure, "Left: p is 1/2, 1/4, 1/4 and q is 1/4, 1/2, 1/4. Right: the residu
              "the only one that the target wants more often than the draft proposes it.")
 
 # %% [markdown]
-# All of the residual sits on token 0, so any second uniform, say $0.4$, picks token 0. The round emits `[0]` and has
-# accepted 0 drafts. **Predict** what `verify_draft` returns and how many uniforms it draws, then run it. Its first row
-# of logits is $\log p$; the second row, the target's view after token 1, is not looked at.
+# `verify_draft` does a whole round. You give it, in this order:
+#
+# - the target's logits, one row for each draft token and one more for the token after the last;
+# - the draft tokens, and the distributions they were drawn from, one row each;
+# - the sampling parameters. The **temperature** divides the logits before they become probabilities: at 1, the default,
+#   you get the model's own distribution, and 0 stands for greedy, always the largest logit;
+# - the history, which is what was generated before this round (here nothing: `[]`), and the source of uniforms.
+#
+# It returns two things: the list of tokens that the round **emitted**, and how many draft tokens it **accepted**.
+#
+# The first row of logits below is $\log p$; the second is the target's view after token 1. The source hands out $0.7$
+# for keeping, then $0.4$ for the replacement. **Predict** both results, and how many uniforms are drawn.
 
 # %%
-logits = np.log(np.array([[0.5, 0.25, 0.25], [0.25, 0.25, 0.5]]))
-probs = np.array([[0.25, 0.5, 0.25]])
+after_1 = [1 / 32, 1 / 32, 15 / 16]
+logits = np.log(np.array([[0.5, 0.25, 0.25], after_1]))  # [m + 1, V]
+probs = np.array([[0.25, 0.5, 0.25]])  # [m, V]
 params = SamplingParams()
 rng = Replay(0.7, 0.4)
-print(verify_draft(logits, [1], probs, params, [], rng), "uniforms drawn:", rng.drawn)
-assert verify_draft(logits, [1], probs, params, [], Replay(0.7, 0.4)) == ([0], 0) and rng.drawn == 2
+emitted, accepted = verify_draft(logits, [1], probs, params, [], rng)
+print("emitted", emitted, "accepted", accepted, "uniforms drawn:", rng.drawn)
+assert (emitted, accepted, rng.drawn) == ([0], 0, 2)
 
 # %% [markdown]
-# Now let the first uniform be $0.3$. It is below $\tfrac12$: the draft is kept. The second uniform is drawn all the
-# same and ignored, so that the number of draws never depends on luck. With every draft kept, the target adds a **bonus
-# token** from its next row, which takes a third uniform, $0.1$.
+# The draft is rejected, and all of the residual sits on token 0: any second uniform picks it. The second row is not
+# looked at, since token 1 never happened.
+#
+# When every draft is kept, the target adds a **bonus token** from its next row, with one uniform more. Now the source
+# hands out $0.3$, $0.9$ and $0.1$, and draws all three. **Predict** what is emitted. Which of the three does not matter?
 
 # %%
 rng = Replay(0.3, 0.9, 0.1)
 emitted, accepted = verify_draft(logits, [1], probs, params, [], rng)
 print("emitted", emitted, "accepted", accepted, "uniforms drawn:", rng.drawn)
-assert rng.drawn == 3 and accepted == 1 and emitted == [1, 0]
+assert (emitted, accepted, rng.drawn) == ([1, 2], 1, 3)
+
+# %% [markdown]
+# $0.3$ is below $\tfrac12$, so token 1 is kept. The $0.9$ is drawn all the same and ignored: a position takes two
+# uniforms whether its draft is kept or not, so the count never depends on luck there. The bonus comes from the second
+# row, $[\tfrac1{32}, \tfrac1{32}, \tfrac{15}{16}]$: $0.1$ lies above the first two together, and picks token 2.
 
 # %% [markdown]
 # ### Why this is exact
@@ -105,7 +124,8 @@ assert rng.drawn == 3 and accepted == 1 and emitted == [1, 0]
 #
 # $$P(v) = \min(q(v), p(v)) + (1 - \alpha)\, r(v), \qquad \alpha = \sum_v \min(p(v), q(v)).$$
 #
-# Since $1 - \alpha = Z$, the second part is $\max(0, p(v) - q(v))$, and the two parts add up to $p(v)$.
+# Here $\alpha$ is the probability that a draft token is kept, averaged over the tokens that the draft may draw. Since
+# $1 - \alpha = Z$, the second part is $\max(0, p(v) - q(v))$, and the two parts add up to $p(v)$.
 
 # %%
 alpha = sum(min(a, b) for a, b in zip(p, q))
@@ -120,7 +140,8 @@ for v in range(3):
 # ## Greedy: the same rule, without chance
 #
 # At temperature 0 the target's distribution is all on its largest logit. A draft token is kept while it *is* that
-# token; the first mismatch is replaced by it; nothing is drawn.
+# token; the first mismatch is replaced by it; nothing is drawn, so there are no draft distributions and no uniforms to
+# pass: both are `None` below.
 #
 # The target's rows are `[0, 1, 3]`, `[2, 1, 0]`, `[0, 5, 1]`. **Predict** the result for the drafts `[2, 1]`, `[2, 0]`
 # and for no draft at all.
@@ -160,14 +181,24 @@ assert draft == [3, 9, 1] and distributions is None
 # %% [markdown]
 # ## Your turn: another draft
 #
-# Keep $p$, but let the draft be $q = [\tfrac12, 0, \tfrac12]$. Compute $\alpha$ and the residual as fractions.
+# Keep $p$, but let the draft be $q = [\tfrac12, 0, \tfrac12]$. Compute $\alpha$ and the residual as fractions. Each
+# answer is checked as soon as you fill it in.
 
 # %%
 q_new = [F(1, 2), F(0), F(1, 2)]
-my_alpha = None  # your answer
-my_residual = None  # your answer
-if my_alpha is not None:
-    print("alpha", my_alpha == F(3, 4), "residual", my_residual == [0, 1, 0])
+my_alpha = None  # your answer, a fraction
+my_residual = None  # your answer, a list of three fractions
+
+
+def judge(name, answer, right, hint):
+    """Say whether an answer is right, if there is one."""
+    if answer is not None:
+        same = np.shape(answer) == np.shape(right) and np.allclose(np.array(answer, dtype=float), right)
+        print(f"{name}: right." if same else f"{name}: not yet. {hint}")
+
+
+judge("alpha", my_alpha, acceptance_probability(p, q_new), "How much of each q(v) does p want too?")
+judge("residual", my_residual, residual_distribution(p, q_new), "What does p lack, token by token? It must add up to 1.")
 
 # %% tags=["solution"]
 # Solution
@@ -184,17 +215,20 @@ assert my_alpha == F(3, 4) and my_residual == [0, 1, 0]
 # what probability is it kept, and what is the residual? Put both into words before you compute them.
 
 # %%
-my_keep = None  # your answer
-if my_keep is not None:
-    print(my_keep == p[1])
+my_certain_keep = None  # your answer, a fraction
+my_certain_residual = None  # your answer, a list of three fractions
+certain = np.eye(3)[1]
+judge("kept", my_certain_keep, acceptance_probability(p, certain), "Every draw is x here: how often is x kept?")
+judge("residual", my_certain_residual, residual_distribution(p, certain), "x was rejected: can it come back?")
 
 # %% tags=["solution"]
 # Solution
 one_hot = [F(0), F(1), F(0)]
-my_keep = min(F(1), p[1] / one_hot[1])
+my_certain_keep = min(F(1), p[1] / one_hot[1])
 lacking = [max(F(0), a - b) for a, b in zip(p, one_hot)]
-print("kept with p(x) =", my_keep, "; residual: p without x,", [str(v / sum(lacking)) for v in lacking])
-assert my_keep == F(1, 4) and [v / sum(lacking) for v in lacking] == [F(2, 3), 0, F(1, 3)]
+my_certain_residual = [v / sum(lacking) for v in lacking]
+print("kept with p(x) =", my_certain_keep, "; residual: p without x,", [str(v) for v in my_certain_residual])
+assert my_certain_keep == F(1, 4) and my_certain_residual == [F(2, 3), 0, F(1, 3)]
 
 # %% [markdown]
 # ## What is now checked
