@@ -20,12 +20,14 @@ from tinyllm.infer.spec import PromptLookupDraft, speculative_generate, verify_d
 # %% [markdown]
 # ## A model whose cache you can read
 #
-# This toy has one layer with one number a position: its key is the token id itself. It predicts from everything that
-# the cache holds, so a wrong cache gives wrong text. It spells out `abcabd` again and again: after an `ab` it has to
-# look further back than the `ab` to know whether `c` or `d` comes next.
+# This toy has one layer with one number a position: its key is the token id itself, so you can read its cache as
+# letters. It spells out `abcabd` again and again. Its prediction reads the last five letters that the cache holds and
+# no others: after an `ab` it has to look further back than the `ab` to know whether `c` or `d` comes next. If these
+# five letters are no run of the endless pattern, it says `e`, so that you see when something foreign is among them.
 
 # %%
 PATTERN = "abcabd"
+WINDOW = 5  # letters that a prediction reads
 V = 5
 
 
@@ -40,7 +42,7 @@ class Letters:
 
 
 class SpellingModel:
-    """The next letter of PATTERN after what the cache holds; `e` when what it holds is no run of the pattern."""
+    """The letter of PATTERN that follows the last WINDOW letters of the cache; `e` when they are no run of it."""
 
     n_layers, n_kv_heads, d_head, max_len = 1, 1, 1, 64
 
@@ -57,8 +59,9 @@ class SpellingModel:
 
     def next_letter(self, seen):
         endless = PATTERN * 12
-        at = endless.find(seen[-5:])
-        return endless[at + len(seen[-5:])] if at >= 0 else "e"
+        read = seen[-WINDOW:]
+        at = endless.find(read)
+        return endless[at + len(read)] if at >= 0 else "e"
 
 
 model, tok = SpellingModel(), Letters()
@@ -70,11 +73,13 @@ assert "abcab" + plain.text == (PATTERN * 4)[: 5 + 18]
 # %% [markdown]
 # ## One round, four steps
 #
-# 1. The draft proposes $x_1 \dots x_m$.
+# 1. The draft proposes $x_1 \dots x_m$. With $b$ tokens left to write, $m$ is at most $b - 1$: the round adds a token of
+#    the target's own, and that one needs room too.
 # 2. The target makes one pass over the **pending** tokens, those not in its cache yet, and then the draft. The last
 #    $m + 1$ rows of logits are its predictions after the context and after each draft token.
 # 3. `verify_draft` keeps $n$ of the drafts and adds one token $y$ of the target's own.
-# 4. The cache is cut back to what is kept: `committed + len(pending) + n` positions.
+# 4. The cache is cut back to what is kept: `committed + len(pending) + n` positions. Here `committed` is the number of
+#    positions that the cache held before this pass, all of them kept for good by earlier rounds.
 #
 # **Predict:** is $y$ in the cache after step 4?
 
@@ -128,8 +133,9 @@ show(figure, f"The cache over {len(record)} rounds: it grows with every pass, an
 # %% [markdown]
 # ## A wrong rollback
 #
-# Suppose the loop forgets to truncate. **Predict:** where does the first wrong letter appear: at once, at the next
-# rejection, or never?
+# Suppose the loop forgets to truncate. In the right run above, rounds 1 and 3 reject something. **Predict:** which
+# round is the first to emit a wrong letter? The table prints, for each round, the five letters that the first
+# prediction of the pass reads, beside the five it should read: the last five of the text.
 
 # %%
 forgetful, wrong_record = play("abcab", PromptLookupDraft(), 4, 18, truncate_to=lambda c, pending, n: 10**6)
@@ -137,17 +143,23 @@ first = next(i for i in range(18) if forgetful[i] != plain.text[i])
 print("right:", plain.text)
 print("wrong:", forgetful, "- first wrong letter at", first)
 assert forgetful != plain.text
+written, reads = "abcab", []
 for number, (_, before, _, draft, n, own) in enumerate(wrong_record[:4], start=1):
-    print(f"round {number}: cache {tok.decode(before):16s} draft {draft or '-':4s} kept {n}, own token {own}")
+    reads.append((tok.decode(before[: len(before) - len(draft)])[-WINDOW:], written[-WINDOW:]))
+    print(f"round {number}: cache {tok.decode(before):18s} reads {reads[-1][0]}, should read {reads[-1][1]}; "
+          f"draft {draft or '-':4s} kept {n}, own token {own}")
+    written += draft[:n] + own
+assert [read == right for read, right in reads] == [True, True, True, False]
 emitted = [n + 1 for *_, n, _ in wrong_record]
-rejecting = [i for i, (*_, draft, n, _) in enumerate(wrong_record) if n < len(draft)]
-assert sum(emitted[: rejecting[1] + 1]) == first  # right up to the end of the second round with a rejection
+assert sum(emitted[:3]) == first  # the first wrong letter is the first one of round 4
 
 # %% [markdown]
-# Not at once, and not even at the first rejection. Round 1 leaves `cab` behind, and luck covers it up: with it the cache
-# still reads like a run of the pattern, though it no longer is the text. The rejected letters of round 3 break the run,
-# and the very next letter is wrong. This is why such a bug passes a short test: the cache is wrong from the first
-# rejection on, and the text shows it only when the leftovers matter.
+# In round 4. From round 1 on the cache is wrong, for the rejected `cab` stays in it. But the model reads five letters,
+# and luck covers the mistake up: the text before the leftover ends in `cab` as well. So round 2 reads exactly the
+# letters it should, although all the letters after the leftover stand at wrong positions, and so does round 3. What
+# round 3 leaves behind is `da`, with `ab` before it and `c` after it: these five letters are no run of the pattern.
+# This is why such a bug passes a short test: the cache is wrong from the first rejection on, and the text shows it only
+# when a prediction depends on what was left behind.
 #
 # The other mistake is to count the target's own token as cached. Then one rejected position stays.
 
@@ -174,12 +186,28 @@ assert [(d, n, own) for *_, d, n, own in mine] == [(tok.decode(r.draft), r.accep
 # ## Your turn: the length of the cache
 #
 # The prompt has 5 tokens and the first round drafts 4, of which 1 is kept. How many positions does the cache hold after
-# the pass, and after the rollback? How many tokens are known by then?
+# the pass, and after the rollback? How many tokens are known by then? The cell plays such a round and compares; fill in
+# as many of the three as you like.
 
 # %%
 after_pass = after_rollback = known = None  # your answers
-if known is not None:
-    print(after_pass == 9, after_rollback == 6, known == 7)
+
+
+class Guess:
+    """A draft that is right once and then wrong."""
+
+    def propose(self, ctx, k, rng):
+        return tok.encode("dcab")[:k], None
+
+
+_, before, after, draft, n, own = play("abcab", Guess(), 4, 5)[1][0]
+for what, answer, right in (
+    ("after the pass", after_pass, len(before)),
+    ("after the rollback", after_rollback, after),
+    ("known tokens", known, len("abcab" + draft[:n] + own)),
+):
+    if answer is not None:
+        print(f"{what}: " + ("right" if answer == right else "not yet; go through the four steps again"))
 
 # %% tags=["solution"]
 # Solution
@@ -187,23 +215,27 @@ after_pass = 0 + 5 + 4
 after_rollback = 0 + 5 + 1
 known = 5 + 1 + 1  # the prompt, the kept draft, the target's own token
 print(after_pass, after_rollback, known)
-assert known == after_rollback + 1
+assert (n, len(draft)) == (1, 4) and (after_pass, after_rollback) == (len(before), after)
+assert known == after_rollback + 1 == len("abcab" + draft[:n] + own)
 
 # %% [markdown]
 # ## Your turn: a round that keeps everything
 #
-# When all $m$ drafts are kept, what does `truncate` have to do?
+# When all $m$ drafts are kept, how many positions does `truncate` have to cut off? The cell looks at the rounds of the
+# record that kept a whole draft.
 
 # %%
 my_answer = None  # how many positions are cut off
+full = [(before, after) for _, before, after, draft, n, _ in record if draft and n == len(draft)]
 if my_answer is not None:
-    print(my_answer == 0)
+    right = all(len(before) - after == my_answer for before, after in full)
+    print("right" if right else "not yet; compare what the pass wrote with what step 4 keeps")
 
 # %% tags=["solution"]
 # Solution
-full = [(before, after) for _, before, after, draft, n, _ in record if draft and n == len(draft)]
+my_answer = 0
 print([len(before) - after for before, after in full], "- nothing: committed + pending + m is what the cache holds")
-assert all(len(before) == after for before, after in full)
+assert full and all(len(before) - after == my_answer for before, after in full)
 
 # %% [markdown]
 # ## What is now checked
@@ -217,8 +249,8 @@ assert all(len(before) == after for before, after in full)
 #
 # ## If you skip this
 #
-# The rest of the book uses `speculative_generate` as it is. If your own loop gives text that is right until the first
-# rejection, come back here.
+# The rest of the book uses `speculative_generate` as it is. If your own loop gives text that is right for a
+# while after a rejection and then goes wrong, come back here.
 #
 # ## Going further
 #
