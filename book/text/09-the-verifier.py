@@ -218,60 +218,79 @@ assert my_verify(same_rows, [0, 1, 0, 1], None, fading, [], None) == ([0, 1, 0, 
 # penalties see only the history before the round would reject the second token.
 
 # %% [markdown]
-# ## Rule 5: refuse what does not fit
+# ## Rule 5: look before you judge
 #
 # One row too few, and every position would be judged by the wrong row without a sound. So shapes are checked first:
 # $m$ drafts need $m + 1$ rows of logits and, if they were drawn, $m$ rows of distributions; ids lie in the vocabulary.
-# **Predict** which of these three calls `verify_draft` accepts.
+#
+# The target gives two rows over three tokens. **Predict** for each call below: does it pass, and if not, what is wrong?
 
 # %%
 two_rows, no_draw = np.zeros((2, 3)), None
-for draft_ids, draft_probs in [([1, 2], no_draw), ([1], np.full((2, 3), 1 / 3)), ([3], no_draw)]:
+calls = [([1, 2], no_draw), ([1], np.full((2, 3), 1 / 3)), ([2], no_draw), ([3], no_draw)]
+passed = []
+for draft_ids, draft_probs in calls:
     try:
-        verify_draft(two_rows, draft_ids, draft_probs, greedy, [], None)
+        print(draft_ids, "gives", verify_draft(two_rows, draft_ids, draft_probs, greedy, [], None))
+        passed.append(draft_ids)
     except ValueError as error:
-        print(error)
-    else:
-        raise AssertionError("a misfit was accepted")
+        print(draft_ids, "is refused:", error)
+assert passed == [[2]]
 
 # %% [markdown]
-# None of them.
+# Only the third passes: one draft, two rows, and 2 is the last id of a vocabulary of three. It is not kept, but that is
+# a verdict on the draft, not on the call.
 #
 # ## The same as the package
 #
 # `tinyllm.infer.spec.verify_draft` is this function with its checks. Compare the two, draws included: after each call
-# the generators must stand at the same place.
+# the generators must stand at the same place. The parameters vary too: `top_k` lets only the $k$ largest logits be
+# drawn (0 lets all), and `repetition_penalty` weakens every token that has already occurred (1 changes nothing).
 
 # %%
 numbers = PCG32(9).substream("shuffle")
-cases = 0
+plainest = 0  # sampled, from a draft that drew, with every token allowed
 for seed in range(200):
     m, V = numbers.below(4), 2 + numbers.below(6)
     rows = numbers.uniforms((m + 1) * V).reshape(m + 1, V) * 4
     draft_ids = [numbers.below(V) for _ in range(m)]
     draft_probs = None
-    if seed % 2:
+    if numbers.below(2):
         weights = numbers.uniforms(m * V).reshape(m, V) + 0.01
         draft_probs = weights / weights.sum(axis=1, keepdims=True)
-    params = SamplingParams(temperature=(seed % 3) / 2, top_k=seed % 4, repetition_penalty=1 + (seed % 5) / 10)
+    params = SamplingParams(
+        temperature=numbers.below(3) / 2, top_k=numbers.below(4), repetition_penalty=1 + numbers.below(5) / 10
+    )
     history, prompt = [numbers.below(V) for _ in range(3)], [numbers.below(V)]
     mine, theirs = request_rng(seed), request_rng(seed)
     a = my_verify(rows, draft_ids, draft_probs, params, history, mine, prompt)
     b = verify_draft(rows, draft_ids, draft_probs, params, history, theirs, prompt)
     assert a == b and mine.state() == theirs.state()
-    cases += 1
-print(cases, "random cases: the same tokens, the same number of draws")
+    plainest += m > 0 and draft_probs is not None and params.temperature > 0 and params.top_k == 0
+print("200 random cases: the same tokens, the same number of draws")
+print(plainest, "of them sampled against a drawn draft with every token allowed")
+assert plainest > 5
 
 # %% [markdown]
 # ## Your turn: whose distribution?
 #
 # A verifier that ignores `draft_probs` and takes $q = p$ keeps every draft, since $p/p = 1$. Compute the exact
-# distribution it emits, with `output_distribution`.
+# distribution it emits, with `output_distribution`. Then look at your three numbers: whose are they?
 
 # %%
-my_answer = None  # a list of three fractions
+my_answer = None  # your answer, a list of three fractions
 if my_answer is not None:
-    print(my_answer == [F(v) for v in q])
+    right = [F(0)] * 3  # the package's verifier, told that the draft drew from p
+    for x, u, v in product(range(3), midpoints, midpoints):
+        right[verify_draft(np.log([p, p]), [x], [p], plain, [], Replay([u, v, 0.5]))[0][0]] += F(q[x]) / N**2
+    if list(my_answer) == right:
+        print("Right: that is what such a verifier emits.")
+    elif sum(my_answer) != 1:
+        print("Not yet: the three do not add up to 1.")
+    elif list(my_answer) == [F(v) for v in p]:
+        print("Not yet: that is what a correct verifier emits.")
+    else:
+        print("Not yet: a distribution, but not the one that comes out.")
 
 # %% tags=["solution"]
 # Solution
@@ -286,17 +305,41 @@ assert my_answer == [F(v) for v in q]
 # all three are kept?
 
 # %%
-rejected_second = None  # your answer
-all_kept = None  # your answer
+rejected_second = None  # your answer, a number
+all_kept = None  # your answer, a number
+
+
+class Counting:
+    """Gives 0.5 whenever it is asked, and counts."""
+
+    drawn = 0
+
+    def uniform(self):
+        self.drawn += 1
+        return 0.5
+
+
+def draws(*wanted):
+    """How many uniforms `verify_draft` takes when each draft is token 0, and the target wants it or does not."""
+    source = Counting()
+    rows = [[9.0, 0.0] if yes else [0.0, 9.0] for yes in (*wanted, True)]  # [m + 1, V]
+    verify_draft(rows, [0] * len(wanted), None, plain, [], source)
+    return source.drawn
+
+
 if rejected_second is not None:
-    print(rejected_second == 4, all_kept == 7)
+    right = rejected_second == draws(True, False, True)
+    print("second rejected:", "right." if right else "not yet. Which positions does the verifier visit?")
+if all_kept is not None:
+    right = all_kept == draws(True, True, True)
+    print("all kept:", "right." if right else "not yet. What comes after the last position?")
 
 # %% tags=["solution"]
 # Solution
 rejected_second = 2 + 2  # two per position visited, and no bonus
 all_kept = 3 * 2 + 1  # two per position, one for the bonus
 print(rejected_second, all_kept)
-assert (rejected_second, all_kept) == (4, 7)
+assert (rejected_second, all_kept) == (draws(True, False, True), draws(True, True, True)) == (4, 7)
 
 # %% [markdown]
 # ## What is now checked
