@@ -9,12 +9,15 @@
 # and the verifier takes $q$ as certain: 1 at the proposed id.
 
 # %%
+from itertools import product
+from types import SimpleNamespace
+
 import numpy as np
 
 from tinyllm.explore.figure import PALETTE, new_figure, show
 from tinyllm.infer.generate import generate
 from tinyllm.infer.sample import SamplingParams, request_rng
-from tinyllm.infer.spec import ModelDraft, NGramDraft, PromptLookupDraft, speculative_generate
+from tinyllm.infer.spec import ModelDraft, NGramDraft, PromptLookupDraft, speculative_generate, verify_draft
 from tinyllm.lm.ngram import NGramLM
 from tinyllm.num.rng import PCG32
 from tinyllm.tok.bytes import ByteTokenizer
@@ -77,7 +80,9 @@ assert generator.state() == before
 # %% [markdown]
 # ## The n-gram draft: count what usually follows
 #
-# The lookup trusts one occurrence. An n-gram model counts all of them and smooths. Here it is one over bytes.
+# The lookup trusts one occurrence. An **n-gram model** counts all of them: it says how likely a token is by how often it
+# followed the last $n - 1$ tokens in a text. **Smoothing** moves a little of that probability to tokens that never
+# followed there, so that none is impossible. Here is one over bytes, with $n = 3$.
 
 # %%
 TEXT = (
@@ -108,12 +113,14 @@ for i in range(6):
 #
 # ## The model draft: a smaller model guesses
 #
-# A draft can be a whole language model with a cache of its own. To have two models here without a file, wrap n-gram
-# models: anything with `forward(ids, positions, cache)` can serve the loops.
+# A draft can be a whole language model with a **cache** of its own: the store of what a model has already computed for
+# the tokens it has read (for a transformer, their keys and values), so that it need not read them again. Chapter 11
+# opens it. To have two models here without a file, wrap n-gram models: anything with `forward(ids, positions, cache)`
+# can serve the loops. An n-gram model computes nothing worth storing, so ours puts the tokens themselves in the cache.
 
 # %%
 class CountedModel:
-    """An n-gram model that looks like a transformer to the loops: it keeps its tokens in the key cache."""
+    """An n-gram model that looks like a transformer to the loops: its tokens stand where keys would."""
 
     n_layers, n_kv_heads, d_head, vocab_size, max_len = 1, 1, 1, 256, 512
 
@@ -194,16 +201,50 @@ assert results["n-gram"].rounds == results["model"].rounds
 # %% [markdown]
 # ## Your turn: the oldest occurrence
 #
-# Change the scan so that it copies from the *oldest* match. Find a context where the two differ. Which would you rather
-# trust in a text whose subject changes?
+# Change the scan so that it copies from the *oldest* match. Then find a context whose longest repeated ending occurs at
+# exactly two earlier places, and for which the two scans differ. Which would you rather trust in a text whose subject
+# changes?
 
 # %%
 def my_oldest(ctx, k):
-    return None  # your answer
+    return None  # your answer, a list of at most k ids
 
 
-if my_oldest([1, 2, 1, 3, 1], 1) is not None:
-    print(my_oldest([1, 2, 1, 3, 1], 1) == [2])
+my_context = None  # your answer, a list of ids
+
+
+def judge_oldest(oldest):
+    """What is wrong with it, in words. Whatever is written later, the oldest match stays the oldest."""
+    numbers = PCG32(11).substream("shuffle")
+    if oldest([1, 2, 3], 2) != []:
+        return "nothing repeats in [1, 2, 3], so there is nothing to copy."
+    for _ in range(500):
+        ctx = [numbers.below(3) for _ in range(12)]
+        if sum(ctx[i : i + 3] == ctx[-3:] for i in range(9)) != 1:
+            continue  # with one earlier place, the oldest is the most recent
+        if oldest(ctx, 1) != scan(ctx, 1):
+            return f"{ctx} has one match of three ids, and the draft is not what followed it."
+        longer = ctx + [numbers.below(3) for _ in range(6)] + ctx[-3:]
+        if oldest(longer, 1) != scan(ctx, 1):
+            return f"{longer} has an older match of three ids than the one copied."
+    return None
+
+
+def judge_context(ctx):
+    """What is wrong with it, in words."""
+    for n in (3, 2, 1):
+        followers = [ctx[i + n] for i in range(len(ctx) - n) if ctx[i : i + n] == ctx[-n:]]
+        if followers:
+            break
+    if len(followers) != 2:
+        return f"earlier places of its longest repeated ending: {len(followers)}; two are wanted."
+    return "the same id followed both times." if followers[0] == followers[1] else None
+
+
+if my_oldest([1], 1) is not None:
+    print("the scan:", judge_oldest(my_oldest) or "right.")
+if my_context is not None:
+    print("the context:", judge_context(my_context) or "right.")
 
 # %% tags=["solution"]
 # Solution
@@ -215,33 +256,73 @@ def my_oldest(ctx, k, max_ngram=3):
     return []
 
 
-print("oldest", my_oldest([1, 2, 1, 3, 1], 1), "most recent", scan([1, 2, 1, 3, 1], 1))
-assert my_oldest([1, 2, 1, 3, 1], 1) == [2] and scan([1, 2, 1, 3, 1], 1) == [3]
+my_context = [1, 2, 1, 3, 1]
+print("oldest", my_oldest(my_context, 1), "most recent", scan(my_context, 1))
+assert my_oldest(my_context, 1) == [2] and scan(my_context, 1) == [3]
+assert judge_oldest(my_oldest) is None and judge_context(my_context) is None
+# When the subject changes, the most recent occurrence is the better witness: it belongs to the present subject.
 
 # %% [markdown]
 # ## Your turn: a draft of your own
 #
-# Write a draft that always proposes the last id again, `k` times. What must it report as $q$?
+# Write a draft that always proposes the last id again, `k` times. What must it report as $q$, so that the verifier's
+# output is exactly the target's?
 
 # %%
 class MyDraft:
+    def ids(self, ctx, k):
+        return ...  # your answer, a list of ids
+
+    def q(self, ids):
+        return ...  # your answer, what it reports about these ids
+
     def propose(self, ctx, k, rng):
-        return [], None  # your answer
+        ids = self.ids(ctx, k)
+        return ids, self.q(ids)
 
 
-if MyDraft().propose([7], 2, None)[0]:
-    print(MyDraft().propose([7], 2, None) == ([7, 7], None))
+def judge_q(q_of):
+    """What is wrong with it, in words: a draft of one id, and the target's first token over all pairs of uniforms."""
+    wanted = np.zeros(256)
+    wanted[[7, 8, 9]] = 0.25, 0.5, 0.25
+    with np.errstate(divide="ignore"):
+        rows = np.log([wanted, wanted])  # [m + 1, V]
+    emitted = np.zeros(256)
+    for u, v in product([(j + 0.5) / 24 for j in range(24)], repeat=2):
+        source = SimpleNamespace(uniform=iter([u, v, 0.5]).__next__)
+        try:
+            emitted[verify_draft(rows, [7], q_of([7]), SamplingParams(), [], source)[0][0]] += 1 / 24**2
+        except (TypeError, ValueError) as error:
+            return f"the verifier refuses it. {error}"
+    return None if np.allclose(emitted, wanted) else "the output does not have the target's distribution."
+
+
+mine = MyDraft()
+if mine.ids([7], 2) is not ...:
+    right = all(mine.ids([5, x], k) == [x] * k for x in (7, 9) for k in (0, 1, 3))
+    print("the ids:", "right." if right else "not yet. The last id of the context, k times, as a list.")
+if mine.q([7]) is not ...:
+    print("q:", judge_q(mine.q) or "right.")
 
 # %% tags=["solution"]
 # Solution
 class MyDraft:
+    def ids(self, ctx, k):
+        return [ctx[-1]] * k
+
+    def q(self, ids):
+        return None  # nothing is drawn, so there is no q to report; rows that are 1 at each id say the same
+
     def propose(self, ctx, k, rng):
-        return [ctx[-1]] * k, None  # nothing is drawn, so there is no q to report
+        ids = self.ids(ctx, k)
+        return ids, self.q(ids)
 
 
 run = speculative_generate(target, MyDraft(), tok, prompt, params, k=4)
 print(f"accepted {run.stats['acceptance_rate']:.2f}, output unchanged: {run.ids == plain.ids}")
 assert MyDraft().propose([7], 2, None) == ([7, 7], None) and run.ids == plain.ids
+assert judge_q(MyDraft().q) is None and judge_q(lambda ids: np.eye(256)[ids]) is None
+assert judge_q(lambda ids: np.full((1, 256), 1 / 256)) is not None
 
 # %% [markdown]
 # ## What is now checked
