@@ -22,7 +22,7 @@ NO_PYTHON = No usable Python: tinyllm needs version 3.11, 3.12 or 3.13 with the 
 $(if $(PYTHON),$(PYTHON) is none,there is none among $(CANDIDATES)). Install one (Debian, Ubuntu: python3 and \
 python3-venv), or name it: make $(or $(MAKECMDGOALS),setup) PYTHON=/path/to/python3.12
 
-.PHONY: help setup model lab test lint book constraints
+.PHONY: help setup model lab test lint book bench constraints
 .DELETE_ON_ERROR:
 
 help:  ## say what there is to make
@@ -65,6 +65,9 @@ lint: $(AUTHOR)  ## ruff and mypy
 
 book: $(AUTHOR)  ## pair every notebook with its text and execute it
 	$(PY) book/pairing.py run
+
+bench: $(READER)  ## every benchmark, one after the other
+	@for script in $(sort $(wildcard bench/[a-z]*.py)); do echo "== $$script"; $(PY) $$script || exit 1; done
 
 # One list for every Python and system it is tested to resolve on; markers say which line is for which.
 constraints: $(AUTHOR)  ## write constraints.txt anew, from the newest versions that go together

@@ -128,6 +128,10 @@ class Llama:
     vocab_size = property(lambda self: self.config.vocab_size)
     max_len = property(lambda self: self.config.max_len)
 
+    def nbytes(self) -> int:
+        """Bytes of weights held; a model of `first_layers` holds those of the whole one."""
+        return int(self._packed.data.nbytes + self._norms.nbytes)
+
     def first_layers(self, n: int) -> Llama:
         """The model made of this one's first n layers, final norm and head; it shares the weights."""
         if not 1 <= n <= self.n_layers:
