@@ -33,10 +33,12 @@ class Timing:
 
     @property
     def median(self) -> float:
+        """The middle repetition."""
         return statistics.median(self.seconds)
 
     @property
     def best(self) -> float:
+        """The fastest repetition: what the machine can do when nothing disturbs it."""
         return min(self.seconds)
 
     @property
@@ -46,6 +48,7 @@ class Timing:
         return (high - low) / 2 / self.median
 
     def as_json(self) -> dict[str, float]:
+        """The same as plain numbers."""
         return {"median_s": self.median, "best_s": self.best, "spread": self.spread, "repetitions": len(self.seconds)}
 
 

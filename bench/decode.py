@@ -38,6 +38,7 @@ class Timed:
         self.draft, self.seconds, self.calls = draft, 0.0, 0
 
     def propose(self, ctx: Sequence[int], k: int, rng: UniformSource | None) -> Proposal:
+        """The draft's own proposal, timed."""
         started = time.perf_counter()
         proposal = self.draft.propose(ctx, k, rng)
         self.seconds += time.perf_counter() - started
@@ -59,6 +60,7 @@ def pass_seconds(model: Llama, repetitions: int) -> dict[int, float]:
 
 
 def plot(path: Path, speed: dict[str, dict[str, float]]) -> None:
+    """Draw the table."""
     import numpy as np
 
     from tinyllm.explore.figure import PALETTE, new_figure
@@ -76,6 +78,7 @@ def plot(path: Path, speed: dict[str, dict[str, float]]) -> None:
 
 
 def main() -> None:
+    """Measure, print, and write what was asked for."""
     parser = arguments(__doc__ or "")
     parser.set_defaults(repetitions=5)
     parser.add_argument("--tokens", type=int, default=128, help="to write for each request")

@@ -51,6 +51,7 @@ def growing(length: int) -> tuple[Timing, Timing]:
 
 
 def plot(path: Path, found: dict[int, tuple[Timing, Timing]]) -> None:
+    """Draw the table."""
     from tinyllm.explore.figure import PALETTE, new_figure
 
     figure, (ax,) = new_figure()
@@ -62,6 +63,7 @@ def plot(path: Path, found: dict[int, tuple[Timing, Timing]]) -> None:
 
 
 def main() -> None:
+    """Measure, print, and write what was asked for."""
     options = arguments(__doc__ or "").parse_args()
     found = {length: growing(length) for length in LENGTHS}
     table(

@@ -63,6 +63,7 @@ def measure(model: Llama, repetitions: int) -> dict[int, Timing]:
 
 
 def plot(path: Path, ratio: dict[int, float]) -> None:
+    """Draw the table."""
     from tinyllm.explore.figure import PALETTE, new_figure
 
     figure, (ax,) = new_figure()
@@ -74,6 +75,7 @@ def plot(path: Path, ratio: dict[int, float]) -> None:
 
 
 def main() -> None:
+    """Measure, print, and write what was asked for."""
     options = arguments(__doc__ or "").parse_args()
     model, _ = smollm2()
     per_second, peak = bandwidth(), float_peak()

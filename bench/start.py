@@ -54,6 +54,7 @@ def child(cache: Path, tokens: int = 1) -> dict[str, float]:
 
 
 def plot(path: Path, warm: dict[str, Timing]) -> None:
+    """Draw the table."""
     from tinyllm.explore.figure import PALETTE, new_figure
 
     figure, (ax,) = new_figure(height=1.8)
@@ -67,6 +68,7 @@ def plot(path: Path, warm: dict[str, Timing]) -> None:
 
 
 def main() -> None:
+    """Measure, print, and write what was asked for."""
     parser = arguments(__doc__ or "")
     parser.set_defaults(repetitions=5)
     options = parser.parse_args()

@@ -31,6 +31,7 @@ ENTROPY = "sampled_entropy"  # reported with the logprobs
 
 
 def timed(function: Callable[..., Any], clock: dict[str, float], part: str) -> Callable[..., Any]:
+    """`function`, adding its seconds to `clock[part]`."""
     def run(*arguments: Any, **named: Any) -> Any:
         started = time.perf_counter()
         try:
@@ -68,6 +69,7 @@ def shares(model: Any, tok: Any, prompt: str, p: SamplingParams, repetitions: in
 
 
 def plot(path: Path, found: dict[str, dict[str, float]]) -> None:
+    """Draw the table."""
     from tinyllm.explore.figure import PALETTE, new_figure
 
     figure, (ax,) = new_figure(height=2.4)
@@ -82,6 +84,7 @@ def plot(path: Path, found: dict[str, dict[str, float]]) -> None:
 
 
 def main() -> None:
+    """Measure, print, and write what was asked for."""
     parser = arguments(__doc__ or "")
     parser.set_defaults(repetitions=5)
     options = parser.parse_args()
