@@ -8,7 +8,7 @@ al. 2020; min-p: Nguyen et al. 2024; presence and frequency penalties as in Open
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from numbers import Integral, Real
 from typing import Any
@@ -133,6 +133,8 @@ def _log_normaliser(penalised: NDArray[np.float64]) -> float:
 
 
 def _scaled(penalised: NDArray[np.float64], p: SamplingParams) -> NDArray[np.float64]:
+    if p.temperature == 1:
+        return penalised  # dividing by one changes no bit
     with np.errstate(over="ignore"):
         scaled = penalised / p.temperature
     if not math.isfinite(scaled.max()):
@@ -142,11 +144,7 @@ def _scaled(penalised: NDArray[np.float64], p: SamplingParams) -> NDArray[np.flo
 
 def _kept_ids(scaled: NDArray[np.float64], p: SamplingParams) -> NDArray[np.int64] | None:
     """The ids that survive top-k, top-p and min-p, ascending; None when no filter is on and all survive."""
-    vocab_size = scaled.size
-    kept: NDArray[np.int64] | None = None
-    if 0 < p.top_k < vocab_size:
-        threshold = max(float(np.partition(scaled, vocab_size - p.top_k)[vocab_size - p.top_k]), np.finfo(float).min)
-        kept = np.sort(_descending(scaled, np.flatnonzero(scaled >= threshold))[: p.top_k])
+    kept = _top_k(scaled, p.top_k) if 0 < p.top_k < scaled.size else None
     if p.top_p < 1.0:
         kept = _top_p(scaled, kept, p.top_p)
     if p.min_p > 0.0:
@@ -156,26 +154,45 @@ def _kept_ids(scaled: NDArray[np.float64], p: SamplingParams) -> NDArray[np.int6
     return kept
 
 
-def _descending(scaled: NDArray[np.float64], ids: NDArray[np.int64]) -> NDArray[np.int64]:
+def _near_top(logits: NDArray[np.float64]) -> Iterator[NDArray[np.int64]]:
+    """Growing sets of ids (ascending) around the largest logit, the last of them all that are not -inf.
+
+    Sorting a whole vocabulary is slow, and a filter rarely needs more than its top.
+    """
+    largest = logits.max()
+    for reach in (4.0, 6.0, 8.0, 10.0, 14.0, 20.0, 40.0):
+        yield np.flatnonzero(logits >= largest - reach)
+    yield np.flatnonzero(logits > -np.inf)
+
+
+def _descending(logits: NDArray[np.float64], ids: NDArray[np.int64]) -> NDArray[np.int64]:
     """`ids` (ascending) in the order of the filters: logit descending, ties by id ascending."""
-    return ids[np.argsort(-scaled[ids], kind="stable")]
+    return ids[np.argsort(-logits[ids], kind="stable")]
+
+
+def _top_k(scaled: NDArray[np.float64], k: int) -> NDArray[np.int64]:
+    """The first k ids in the order of the filters, ascending; fewer where the others are -inf."""
+    near = next((ids for ids in _near_top(scaled) if ids.size >= k), np.flatnonzero(scaled > -np.inf))
+    if near.size > k:
+        values = scaled[near]
+        near = near[values >= np.partition(values, near.size - k)[near.size - k]]  # the k largest, and ties
+    return np.sort(_descending(scaled, near)[:k])
 
 
 def _top_p(scaled: NDArray[np.float64], kept: NDArray[np.int64] | None, top_p: float) -> NDArray[np.int64]:
     """The ids up to and including the first running sum >= top_p, walking from the most likely down; ascending."""
     logits = scaled if kept is None else scaled[kept]
     q = softmax(logits)  # [len(logits)]
-    largest, reach = logits.max(), 4.0
-    while True:  # sorting everything is slow: sort only what is near the top, and widen until that is enough
-        near = np.flatnonzero(logits >= largest - reach)
-        if near.size == logits.size or q[near].sum() > top_p - 1e-6:
+    chosen = np.arange(logits.size)
+    for near in _near_top(logits):
+        if q[near].sum() > top_p - 1e-6:  # else the walk cannot end here, and need not be tried
             order = _descending(logits, near)
             running = np.add.accumulate(q[order])  # left to right, like every sum here
             enough = int(np.searchsorted(running, top_p))  # the first running sum >= top_p
-            if enough < order.size or near.size == logits.size:
+            if enough < order.size:
                 chosen = np.sort(order[: enough + 1])
-                return chosen if kept is None else kept[chosen]
-        reach = reach + 2.0 if reach < 64.0 else math.inf
+                break
+    return chosen if kept is None else kept[chosen]
 
 
 def process_logits(

@@ -70,7 +70,7 @@ def check_distribution(p: ArrayLike, name: str = "p") -> NDArray[np.float64]:
 
     A distribution is 1-D, not empty, finite, nowhere negative, and sums to 1 within 1e-9 n + 1e-12.
     """
-    array = np.asarray(p, dtype=np.float64)
+    array = np.ascontiguousarray(p, dtype=np.float64) if np.ndim(p) else np.asarray(p)
     if array.ndim != 1 or array.size == 0:
         raise ValueError(f"{name} has shape {array.shape}; a distribution is 1-D with at least one entry.")
     if not array.min() >= 0.0 or not array.max() < math.inf:  # a NaN fails both comparisons

@@ -10,8 +10,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from tinyllm.num.compiled import compiled
 from tinyllm.num.exact import ascending_sum, check_pair
-from tinyllm.prob.sampling import UniformSource, check_uniform, sample_categorical
+from tinyllm.prob.sampling import UniformSource, check_uniform, first_above, sample_categorical
 
 
 def rejection_accept(p_x: float, q_x: float, u: float) -> bool:
@@ -38,13 +39,19 @@ def residual_distribution(p: ArrayLike, q: ArrayLike) -> NDArray[np.float64]:
 
     When Z is 0 (p nowhere exceeds q) there is nothing left to need, and the answer is a fresh copy of p.
     """
-    return _residual(*check_pair(p, q))
+    return np.asarray(_residual(*check_pair(p, q)))
 
 
+@compiled
 def _residual(p: NDArray[np.float64], q: NDArray[np.float64]) -> NDArray[np.float64]:
-    excess = np.maximum(0.0, p - q)
-    total = ascending_sum(excess)
-    return excess / total if total > 0.0 else p.copy()
+    out = np.empty_like(p)
+    total = 0.0
+    for i in range(p.size):
+        out[i] = max(0.0, p[i] - q[i])
+        total += out[i]
+    for i in range(p.size):
+        out[i] = out[i] / total if total > 0.0 else p[i]
+    return out
 
 
 def speculative_step(p: ArrayLike, q: ArrayLike, x: int, u_accept: float, u_resample: float) -> tuple[int, bool]:
@@ -61,7 +68,7 @@ def speculative_step(p: ArrayLike, q: ArrayLike, x: int, u_accept: float, u_resa
         raise ValueError(f"x is {x}; a token id lies in [0, {q.size}).")
     if rejection_accept(float(p[x]), float(q[x]), u_accept):
         return int(x), True
-    return sample_categorical(_residual(p, q), u_resample), False
+    return first_above(_residual(p, q), u_resample), False
 
 
 def rejection_sample(

@@ -41,6 +41,11 @@ def _first_above(p: NDArray[np.float64], u: float) -> int:
     return last
 
 
+def first_above(p: NDArray[np.float64], u: float) -> int:
+    """`sample_categorical` for a `p` and a `u` that were checked before."""
+    return int(_first_above(p, u))
+
+
 def sample_categorical(p: ArrayLike, u: float) -> int:
     """The first id whose cumulative probability exceeds `u`; an id with p = 0 is never returned.
 
@@ -48,4 +53,4 @@ def sample_categorical(p: ArrayLike, u: float) -> int:
     largest id with p > 0. ValueError for a bad distribution or u outside [0, 1).
     """
     check_uniform(u)
-    return int(_first_above(np.ascontiguousarray(check_distribution(p)), u))
+    return first_above(np.ascontiguousarray(check_distribution(p)), u)
