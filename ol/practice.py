@@ -1,0 +1,60 @@
+"""Practice copies of the chapters: solutions emptied, what they print kept, links that still lead somewhere.
+
+An emptied cell keeps the output that its solution gave, so `pytest --nbval` on the copy says whether yours gives the
+same. Everything else is the chapter as it is in book/.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+from ol.course import ROOT, Module, notebook
+from ol.workspace import Workspace
+
+SOLUTION = "solution"
+FOLDED = "hide-cell"  # what the chapters add to a solution so that it is folded when the page is read
+EMPTY = "# Yours. What the solution prints is kept below; when your code prints the same, this cell passes.\n"
+
+
+def practice_copy(stored: dict[str, Any]) -> dict[str, Any]:
+    """A notebook (as JSON holds it) with the code of its solution cells emptied and unfolded; outputs stay."""
+    made = copy.deepcopy(stored)
+    made["metadata"].pop("tinyllm", None)  # says with which text the chapter is paired, which a copy is not
+    for cell in made["cells"]:
+        tags = cell["metadata"].get("tags", [])
+        if cell["cell_type"] == "code" and SOLUTION in tags:
+            cell["source"] = [EMPTY]
+            cell["metadata"]["tags"] = [tag for tag in tags if tag != FOLDED]
+            cell["metadata"].pop("jupyter", None)
+    return made
+
+
+def write_practice(module: Module, workspace: Workspace) -> list[Path]:
+    """Write the practice copies of a module's chapters that are not there yet; the paths written."""
+    written = []
+    for chapter in module.chapters:
+        target = workspace.practice(chapter)
+        made = practice_copy(json.loads(notebook(chapter).read_text(encoding="utf-8")))
+        for cell in made["cells"]:
+            if cell["cell_type"] == "markdown":
+                cell["source"] = _relinked("".join(cell["source"]), target.parent).splitlines(keepends=True)
+        if workspace.write_new(target, json.dumps(made, indent=1, ensure_ascii=False) + "\n"):
+            written.append(target)
+    return written
+
+
+def _relinked(text: str, folder: Path) -> str:
+    """Markdown whose links to files of the book lead there from `folder` too; chapters link to their copies."""
+
+    def there(found: re.Match[str]) -> str:
+        target = (ROOT / "book" / found[2]).resolve()
+        if not target.exists() or target.suffix == ".ipynb":
+            return found[0]
+        return f"{found[1]}{Path(os.path.relpath(target, folder)).as_posix()}{found[3]}"
+
+    return re.sub(r"(\]\()(?![a-z]+:|#)([^)#\s]+)([^)]*\))", there, text)
