@@ -36,7 +36,9 @@ class State:
 
     passed: dict[str, str] = field(default_factory=dict)
     spoiled: dict[str, str] = field(default_factory=dict)  # module id to when its solution was shown before passing
-    hints: dict[str, int] = field(default_factory=dict)  # test name to how many hints were shown
+    failing: dict[str, str] = field(default_factory=dict)  # module id to the first test that failed last time
+    hints: dict[str, int] = field(default_factory=dict)  # "module test" to how many hints were shown
+    grades: dict[str, float] = field(default_factory=dict)  # module id to the share of planted bugs caught last time
     milestones: dict[str, str] = field(default_factory=dict)  # milestone id to when it was reached
 
 
@@ -112,6 +114,14 @@ class Workspace:
         """Remember that the module passed. `digest`: of the copies that were run; the files as they are when None."""
         with self.remember() as state:
             state.passed[module.id] = digest or self.digest(module)
+            state.failing.pop(module.id, None)
+
+    def record_failure(self, module: Module, test: str | None) -> None:
+        """Remember the first test that failed, for `ol hint`; None when no test came so far."""
+        with self.remember() as state:
+            state.failing.pop(module.id, None)
+            if test is not None:
+                state.failing[module.id] = test
 
     @contextmanager
     def remember(self) -> Iterator[State]:
