@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from ol.course import MODULES, Module
+from ol.course import MODULES, Module, needed
 from ol.workspace import Workspace
 
 PASS_MARK = 0.8  # the share of planted bugs that a learner's tests must catch
@@ -55,7 +55,7 @@ def next_step(workspace: Workspace) -> Step:
     state = workspace.state
     for module, how, _ in now:
         if how in ("started", "changed"):
-            missing = [need for need in module.needs if not workspace.started(MODULES[need])]
+            missing = [need.id for need in needed(module) if not workspace.started(need)]
             lent = " --ref-deps" if missing else ""
             why = f"run the tests on your {module.files[-1]}"
             if missing:

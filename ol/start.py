@@ -70,11 +70,12 @@ The toy models of the course are at hand: `from _toy import BagLM, Uniforms` (se
         if module.id.startswith("L8.")
         else ""
     )
-    return f'''"""Your tests of {module.id}, {module.title}: `ol grade {module.id}` says what share of the planted bugs they catch.
+    return f'''"""Your tests of {module.id}, {module.title}.
 
-They run against several correct implementations, which they must accept, and against the reference with one bug at a
-time, which they should reject. A test that fails a correct implementation voids the credit, so claim only what the
-contract says. Write functions whose names begin with test_ and import what you test by its usual name:
+`ol grade {module.id}` says what share of the planted bugs they catch. They run against several correct
+implementations, which they must accept, and against the reference with one bug at a time, which they should reject.
+A test that fails a correct implementation voids the credit, so claim only what the contract says. Write functions
+whose names begin with test_ and import what you test by its usual name:
 
     from {dotted(module.files[-1])} import ...
 {toys}"""

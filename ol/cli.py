@@ -1,0 +1,364 @@
+"""The command `ol`: what a learner types, what it prints, and the exit code that scripts read.
+
+Each command is a few lines over the module that does the work; nothing here knows how tests are run or bugs are
+planted. Exit codes: 0 pass, 1 fail, 2 usage, 3 blocked, 4 not started, 5 the course itself is broken.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import json
+import sys
+import textwrap
+import traceback
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from ol.catalogue import KINDS, TestInfo, find, tests_of
+from ol.course import Module, module, needed, reference
+from ol.workspace import Workspace, WorkspaceError
+
+PASS, FAIL, USAGE, BLOCKED, NOT_STARTED, BROKEN = range(6)
+STOPPED = 130  # what a shell reports for Ctrl-C
+
+app = typer.Typer(
+    name="ol",
+    add_completion=False,
+    rich_markup_mode=None,  # help is plain text: it reads the same in a pipe and without colour
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+dev = typer.Typer(rich_markup_mode=None, help="For authors of the course.", no_args_is_help=True)
+app.add_typer(dev, name="dev")
+
+ModuleId = Annotated[str, typer.Argument(metavar="MODULE", help="Such as L8.6; `ol` lists them.")]
+AsJson = Annotated[bool, typer.Option("--json", help="One JSON object on standard output, and nothing else.")]
+
+
+def main() -> None:
+    """Run the command line and end the process with the exit code."""
+    try:
+        app(prog_name="ol")
+    except WorkspaceError as error:
+        _say(str(error))
+        sys.exit(USAGE)
+    except SystemExit as ended:
+        if ended.code == STOPPED:
+            _say("Stopped. Your files and your progress are as they were.")
+        raise
+    except Exception:
+        traceback.print_exc()
+        _say("This is a fault of the course, not of your code. `ol doctor` may say what is wrong.")
+        sys.exit(BROKEN)
+
+
+def _say(sentence: str) -> None:
+    print(sentence, file=sys.stderr)
+
+
+def _out() -> Console:
+    # No guessing at what a number or a path is; colour only where the text says so, and only in a terminal.
+    return Console(highlight=False, emoji=False, markup=False, soft_wrap=True)
+
+
+def _print_json(value: Any) -> None:
+    print(json.dumps(value, indent=2, default=_plain))
+
+
+def _plain(value: Any) -> Any:
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+    return str(value) if isinstance(value, Path) else list(value)
+
+
+def _module(module_id: str) -> Module:
+    try:
+        return module(module_id)
+    except ValueError as error:
+        _say(f"{str(error)[0].upper()}{str(error)[1:]}")
+        raise typer.Exit(USAGE) from error
+
+
+def _started(chosen: Module, workspace: Workspace) -> None:
+    if not workspace.started(chosen):
+        _say(f"{chosen.id} is not started: `ol start {chosen.id}` writes what you begin with.")
+        raise typer.Exit(NOT_STARTED)
+
+
+def _relative(path: Path) -> str:
+    """A path as one would type it here."""
+    try:
+        return str(path.relative_to(Path.cwd()))
+    except ValueError:
+        return str(path)
+
+
+def _wrapped(text: str, indent: int) -> str:
+    return textwrap.fill(text, 80, initial_indent=" " * indent, subsequent_indent=" " * indent)
+
+
+# Where you are.
+
+_COLOURS = {"passed": "green", "started": "yellow", "changed": "yellow", "ok": "green", "bad": "red", "note": "yellow"}
+
+
+@app.callback(invoke_without_command=True)
+def status(context: typer.Context, as_json: AsJson = False) -> None:
+    """Build speculative decoding yourself, module by module, and have it checked.
+
+    \b
+    ol                  where you are, and what to do next
+    ol start L8.6       write the stub, its contract, a folder for your tests
+    ol tests L8.6       what the tests claim, before you write code
+    ol check L8.6       run them on your code; the exit code is the verdict
+    ol hint L8.6        a hint for the first test that fails
+    ol diff L8.6        after passing: your code against the reference
+    ol grade L8.6       the share of planted bugs that your own tests catch
+
+    Your files are in work/ beside the book, or in the folder that OL_HOME names.
+
+    Exit codes: 0 pass, 1 fail, 2 usage, 3 blocked, 4 not started, 5 the course itself is broken.
+    """
+    if context.invoked_subcommand is not None:
+        return
+    from ol.progress import next_step, standings
+
+    workspace = Workspace()
+    now, step = standings(workspace), next_step(workspace)
+    if as_json:
+        rows = [{"module": s.module.id, "title": s.module.title, "state": s.state, "note": s.note} for s in now]
+        _print_json({"folder": workspace.path, "modules": rows, "next": step._asdict()})
+        return
+    out = _out()
+    done = sum(s.state == "passed" for s in now)
+    out.print(f"{done} of {sum(bool(s.module.files) for s in now)} modules passed, in {_relative(workspace.path)}\n")
+    table = Table.grid(padding=(0, 2))
+    for s in now:
+        table.add_row(f"  {s.module.id}", s.module.title, Text(s.state, _COLOURS.get(s.state, "")), s.note)
+    out.print(table, soft_wrap=False)
+    out.print(f"\nNext: {step.command}")
+    out.print(_wrapped(step.why, 6))
+
+
+@app.command()
+def doctor(as_json: AsJson = False) -> None:
+    """See whether this machine is ready; each line that is not well says what to type.
+
+    \b
+    ol doctor
+    ol doctor --json
+    """
+    from ol.doctor import examine
+
+    findings = examine(Workspace())
+    bad = any(finding.state == "bad" for finding in findings)
+    if as_json:
+        _print_json({"ready": not bad, "findings": [finding._asdict() for finding in findings]})
+    else:
+        out = _out()
+        for finding in findings:
+            out.print(
+                Text.assemble((f"{finding.state:5}", _COLOURS[finding.state]), f"{finding.what:13}", finding.found)
+            )
+            if finding.fix:
+                out.print(f"{'':18}{finding.fix}")
+        out.print("\nSomething is missing: run the lines shown, then `ol doctor` again." if bad else "\nReady.")
+    raise typer.Exit(FAIL if bad else PASS)
+
+
+# Building a module.
+
+
+@app.command()
+def start(module_id: ModuleId) -> None:
+    """Write what you begin a module with. What is there already is never overwritten.
+
+    \b
+    ol start L8.6
+      work/tinyllm/infer/spec.py     the stub: signatures, docstrings, your bodies
+      work/tinyllm/infer/spec.pyi    the contract, to read beside it
+      work/tests/l8-6-spec/          for your own tests
+      work/book/                     the chapters with the solutions emptied
+    """
+    from ol.start import start as hand_out
+
+    chosen, workspace, out = _module(module_id), Workspace(), _out()
+    if not chosen.files:
+        out.print(f"{chosen.id} has no files here: {chosen.title}. It needs {', '.join(chosen.needs)}.")
+        return
+    handed = hand_out(chosen, workspace)
+    for verb, paths in (("wrote", handed.written), ("kept", handed.kept)):
+        for path in paths:
+            out.print(f"{verb:6} {_relative(path)}")
+    missing = [need.id for need in needed(chosen) if not workspace.started(need)]
+    out.print(f"\n{chosen.id}, {chosen.title}.")
+    if missing:
+        out.print(
+            _wrapped(f"Not started yet, and needed: {', '.join(missing)}. Build them, or let the course lend them.", 0)
+        )
+    steps = [f"ol tests {chosen.id}", f"edit {_relative(workspace.file(chosen.files[-1]))}"]
+    steps += [f"ol check {chosen.id}{' --ref-deps' if missing else ''}"]
+    if chosen.chapters:
+        steps.insert(0, f"read {_relative(workspace.practice(chosen.chapters[0]))}")
+    for word, step in zip(["Next:", *[""] * len(steps)], steps, strict=False):
+        out.print(f"{word:6}{step}")
+
+
+@app.command()
+def tests(
+    module_id: ModuleId,
+    kind: Annotated[str | None, typer.Option(help=f"Only these: {', '.join(KINDS)}.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """The test catalogue: what each test claims, why it matters, which pitfalls it catches.
+
+    \b
+    ol tests L8.6
+    ol tests L8.6 --kind smoke      the few to begin with
+    """
+    chosen = _module(module_id)
+    found = [info for info in tests_of(chosen) if _kind(kind) is None or kind in info.kinds]
+    if as_json:
+        _print_json({"module": chosen.id, "tests": found})
+        return
+    out = _out()
+    if not chosen.files:
+        out.print(f"{chosen.id} has no tests here: {chosen.title}.")
+        return
+    for info in found:
+        _print_test(out, info)
+    smoke = sum("smoke" in info.kinds for info in found)
+    out.print(f"{len(found)} tests of {chosen.id}" + (f", {smoke} of them smoke." if kind is None else "."))
+
+
+def _print_test(out: Console, info: TestInfo) -> None:
+    word = "pitfall" if len(info.pitfalls) == 1 else "pitfalls"
+    pitfalls = f"; {word} {', '.join(map(str, info.pitfalls))}" if info.pitfalls else ""
+    out.print(Text(info.name, "bold"))
+    out.print(f"    {', '.join(info.kinds)}{pitfalls}")
+    for paragraph in filter(None, [info.why, *info.detail.split("\n\n")]):
+        out.print(_wrapped(paragraph, 4))
+    out.print()
+
+
+def _kind(kind: str | None) -> str | None:
+    if kind is not None and kind not in KINDS:
+        near = difflib.get_close_matches(kind, KINDS, n=1)
+        _say(
+            f"There is no kind {kind!r}; " + (f"did you mean {near[0]}?" if near else f"kinds are {', '.join(KINDS)}.")
+        )
+        raise typer.Exit(USAGE)
+    return kind
+
+
+@app.command()
+def hint(
+    module_id: ModuleId,
+    test: Annotated[str | None, typer.Argument(help="A test's name; the first that failed when left out.")] = None,
+    again: Annotated[bool, typer.Option("--again", help="Show the hints seen so far, no new one.")] = False,
+) -> None:
+    """One hint more for the first failing test, from a question to nearly the answer.
+
+    \b
+    ol check L8.6
+    ol hint L8.6                        the first hint
+    ol hint L8.6                        the next one
+    ol hint L8.6 test_hand_example      for a test of your choice
+    """
+    from ol.hints import hints_for
+
+    chosen, workspace, out = _module(module_id), Workspace(), _out()
+    name = test or workspace.state.failing.get(chosen.id)
+    if name is None:
+        _started(chosen, workspace)
+        if workspace.passed(chosen):
+            out.print(f"{chosen.id} passes: nothing needs a hint. Next: ol diff {chosen.id}")
+            return
+        _say(f"No test of {chosen.id} is known to fail. `ol check {chosen.id}` finds the first that does.")
+        raise typer.Exit(USAGE)
+    try:
+        name = find(tests_of(chosen), name).name
+    except ValueError as error:
+        _say(f"{str(error)[0].upper()}{str(error)[1:]}")
+        raise typer.Exit(USAGE) from error
+    stages = hints_for(name, chosen)
+    key = f"{chosen.id} {name}"
+    seen = min(workspace.state.hints.get(key, 0), len(stages))
+    shown = seen if again else min(seen + 1, len(stages))
+    if shown > seen:
+        with workspace.remember() as state:
+            state.hints[key] = shown
+    first = 0 if again or shown == seen else shown - 1
+    out.print(Text(name, "bold"))
+    for number, text in enumerate(stages[first:shown], start=first + 1):
+        out.print(f"\nHint {number} of {len(stages)}")
+        out.print(_wrapped(text, 4))
+    if shown < len(stages):
+        out.print(f"\nStill stuck? `ol hint {chosen.id}{f' {name}' if test else ''}` goes further.")
+
+
+@app.command()
+def diff(
+    module_id: ModuleId,
+    spoil: Annotated[bool, typer.Option("--spoil", help="Show it before you pass; this is recorded.")] = False,
+) -> None:
+    """Your code against the reference, once it passes.
+
+    \b
+    ol diff L8.6
+    ol diff L8.6 --spoil      before it passes; your progress will say so
+    """
+    chosen, workspace, out = _module(module_id), Workspace(), _out()
+    _started(chosen, workspace)
+    if not chosen.files:
+        out.print(f"{chosen.id} has no files here: {chosen.title}.")
+        return
+    if not workspace.passed(chosen):
+        if not spoil:
+            changed = chosen.id in workspace.state.passed
+            why = "was edited since it passed" if changed else "has not passed yet"
+            _say(f"{chosen.id} {why}: run `ol check {chosen.id}` first, or add --spoil, which is recorded.")
+            raise typer.Exit(BLOCKED)
+        with workspace.remember() as state:
+            state.spoiled.setdefault(chosen.id, datetime.now().isoformat(timespec="seconds"))
+    for file in chosen.files:
+        yours = workspace.file(file).read_text(encoding="utf-8", errors="replace").splitlines(keepends=True)
+        theirs = reference(file).read_text(encoding="utf-8").splitlines(keepends=True)
+        lines = list(difflib.unified_diff(yours, theirs, f"yours/{file}", f"reference/{file}"))
+        if not lines:
+            out.print(f"{file}: the same as the reference, to the letter.")
+        for line in lines:
+            colour = {"+": "green", "-": "red", "@": "cyan"}.get(line[0], "")
+            out.print(Text(line.rstrip("\n"), colour))
+
+
+@app.command()
+def reset(
+    module_id: ModuleId,
+    book: Annotated[bool, typer.Option("--book", help="Also write the practice copies anew.")] = False,
+) -> None:
+    """A fresh stub, after a backup of your whole folder. Your own tests stay.
+
+    \b
+    ol reset L8.6
+    ol reset L8.6 --book      the practice chapters too
+    """
+    from ol.start import reset as hand_out_again
+
+    chosen, workspace, out = _module(module_id), Workspace(), _out()
+    _started(chosen, workspace)
+    if not chosen.files:
+        out.print(f"{chosen.id} has no files here: {chosen.title}.")
+        return
+    pack, fresh = hand_out_again(chosen, workspace, book)
+    out.print(f"backup {_relative(pack)}")
+    for path in fresh:
+        out.print(f"wrote  {_relative(path)}")
+    out.print("\nThe backup is a zip of everything as it was: unpack it to get your code back.")
