@@ -190,7 +190,7 @@ class Workspace:
                     for path in files:
                         pack.write(path, path.relative_to(self.path).as_posix())
                 part.replace(target)
-                for old in there[: len(there) + 1 - KEPT_BACKUPS]:
+                for old in there[: max(0, len(there) + 1 - KEPT_BACKUPS)]:
                     old.unlink(missing_ok=True)
             except OSError as error:
                 with suppress(OSError):

@@ -1,0 +1,97 @@
+"""Practice copies: the chapter as it is, without its solutions, and gradable against the outputs that stay."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import pytest
+
+from ol.course import MODULES, ROOT, module, notebook
+from ol.practice import practice_copy, write_practice
+from ol.workspace import Workspace
+
+SPEC = module("L8.6")
+CHAPTERS = [chapter for one in MODULES.values() for chapter in one.chapters]
+
+
+def stored(chapter: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(notebook(chapter).read_text(encoding="utf-8"))
+    return found
+
+
+def source(cell: dict[str, Any]) -> str:
+    return "".join(cell["source"])
+
+
+@pytest.mark.parametrize("chapter", CHAPTERS)
+def test_solutions_are_emptied_and_everything_else_is_as_it_was(chapter: str) -> None:
+    """The copy must not give the answer away, and must still be the chapter.
+
+    KIND: property, smoke.
+    """
+    whole, copy = stored(chapter), practice_copy(stored(chapter))
+    emptied = 0
+    for ours, theirs in zip(copy["cells"], whole["cells"], strict=True):
+        assert ours.get("outputs") == theirs.get("outputs")
+        if "solution" in theirs["metadata"].get("tags", []):
+            emptied += 1
+            assert all(line.startswith("#") for line in source(ours).splitlines())
+            assert "solution" in ours["metadata"]["tags"] and "hide-cell" not in ours["metadata"]["tags"]
+            assert "jupyter" not in ours["metadata"], "a folded cell is no place to write in"
+        else:
+            assert ours == theirs
+    assert emptied >= 1
+    nbformat.validate(nbformat.from_dict(copy))
+
+
+def test_no_line_of_a_solution_is_anywhere_in_the_copy() -> None:
+    """Not in the metadata either.
+
+    KIND: property.
+    """
+    for chapter in CHAPTERS:
+        whole, copied = stored(chapter), json.dumps(practice_copy(stored(chapter)), ensure_ascii=False)
+        elsewhere = {
+            line.strip()
+            for cell in whole["cells"]
+            if "solution" not in cell["metadata"].get("tags", [])
+            for line in source(cell).splitlines()
+        }
+        for cell in whole["cells"]:
+            if "solution" in cell["metadata"].get("tags", []):
+                for line in source(cell).splitlines():
+                    own = line.strip()
+                    if len(own) > 12 and own not in elsewhere and own != "# Solution":
+                        assert json.dumps(own, ensure_ascii=False)[1:-1] not in copied, f"{chapter}: {own}"
+
+
+def test_links_still_lead_somewhere(tmp_path: Path) -> None:
+    """Pictures and files beside the book are not copied, so links to them are turned there.
+
+    KIND: property.
+    """
+    workspace = Workspace(tmp_path / "work")
+    written = write_practice(SPEC, workspace)
+    assert [path.name for path in written] == [f"{chapter}.ipynb" for chapter in SPEC.chapters]
+    for path in written:
+        for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
+            for link in re.findall(r"\]\(([^)#\s]+)", source(cell)) if cell["cell_type"] == "markdown" else []:
+                if "://" not in link and not link.endswith(".ipynb"):
+                    assert (path.parent / link).exists(), f"{path.name} links to {link}"
+
+
+def test_a_copy_that_is_there_is_kept(tmp_path: Path) -> None:
+    """It holds the learner's answers.
+
+    KIND: boundary.
+    """
+    workspace = Workspace(tmp_path / "work")
+    write_practice(SPEC, workspace)
+    first = workspace.practice(SPEC.chapters[0])
+    first.write_text("mine", encoding="utf-8")
+    workspace.practice(SPEC.chapters[1]).unlink()
+    assert write_practice(SPEC, workspace) == [workspace.practice(SPEC.chapters[1])]
+    assert first.read_text(encoding="utf-8") == "mine"
+    assert ROOT not in first.parents
