@@ -1,6 +1,8 @@
 """Hints go in stages, exist for every test, and speak about tests, pitfalls and names that exist."""
 
+import functools
 import tomllib
+from collections.abc import Iterator
 
 import pytest
 
@@ -9,6 +11,14 @@ from ol.course import MODULES, module
 from ol.hints import TEXTS, hints_for
 
 SPEC = module("L8.6")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _parsed_once() -> Iterator[None]:
+    """Each file of tests is read once here, not once a hint."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("ol.hints.tests_of", functools.cache(course_tests))
+        yield
 
 
 def texts(kind: str) -> dict[str, list[str]]:
