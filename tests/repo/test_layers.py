@@ -3,7 +3,7 @@
 import ast
 
 import pytest
-from _source import imports, modules
+from _source import ROOT, imports, modules
 
 # From the bottom up. The longest name that fits a module is its layer; a module that fits none fails the test.
 LAYERS: list[set[str]] = [
@@ -80,6 +80,37 @@ def test_an_import_that_breaks_the_layers_is_found(name: str, line: str) -> None
     KIND: boundary.
     """
     assert wrong_imports(name, ast.parse(line), set(modules()) | {"tinyllm.infer.spec"}) != []
+
+
+def cycle(graph: dict[str, set[str]]) -> list[str]:
+    """Modules that import each other in a circle, [] when there is none."""
+    done: set[str] = set()
+
+    def walk(name: str, path: list[str]) -> list[str]:
+        if name in path:
+            return path[path.index(name) :]
+        if name not in done:
+            for target in sorted(graph[name]):
+                if found := walk(target, [*path, name]):
+                    return found
+            done.add(name)
+        return []
+
+    return next((found for name in sorted(graph) if (found := walk(name, []))), [])
+
+
+def test_the_learners_command_has_no_import_cycle() -> None:
+    """`ol` sits on top of the package; inside it, what runs learner code must not need what prints.
+
+    KIND: property.
+    """
+    trees = {f"ol.{path.stem}": ast.parse(path.read_text(encoding="utf-8")) for path in (ROOT / "ol").glob("*.py")}
+    del trees["ol.__init__"]  # hands the function over that notebooks call, and is imported by all of them
+    graph = {name: set(imports(name, tree, set(trees))) & set(trees) for name, tree in trees.items()}
+    assert sum(map(len, graph.values())) > 10
+    assert cycle(graph) == []
+    assert {name for name, targets in graph.items() if "ol.cli" in targets} <= {"ol.__main__"}
+    assert cycle({"a": {"b"}, "b": {"c"}, "c": {"b"}}) == ["b", "c"]
 
 
 def test_an_import_from_below_is_allowed() -> None:
