@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tinyllm.xfmr import kernels
+from tinyllm.xfmr import kernels, lanes
 
 if TYPE_CHECKING:
     from tinyllm.xfmr.gguf import GGUFFile
@@ -82,8 +82,8 @@ class LlamaConfig:
         if self.n_heads % self.n_kv_heads:
             raise ValueError(f"{self.n_heads} heads cannot share {self.n_kv_heads} key and value heads evenly.")
         for name in ("d_head", "d_model", "d_ff"):
-            if getattr(self, name) % kernels.LANES:
-                raise ValueError(f"{name} is {getattr(self, name)}; it must be a multiple of {kernels.LANES}.")
+            if getattr(self, name) % lanes.LANES:
+                raise ValueError(f"{name} is {getattr(self, name)}; it must be a multiple of {lanes.LANES}.")
 
 
 class Llama:
