@@ -20,14 +20,13 @@ import threading
 import traceback
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 if str(ROOT) not in sys.path:
     sys.path.append(str(ROOT))  # last, so that nothing there shadows a library
 
-from ol import lockdown, overlay, tamper  # noqa: E402  (the path above comes first)
+from ol import kernels, lockdown, overlay, tamper  # noqa: E402  (the path above comes first)
 
 MESSAGE_CHARACTERS = 4000
 
@@ -68,6 +67,8 @@ def main() -> None:
     os.close(empty)
     for name in setting["warm"]:
         importlib.import_module(name)
+    if setting["warm"]:
+        kernels.load()
     channel.send({"is": "ready", "notes": notes})
     line = jobs.readline()
     if not line.endswith(b"\n"):
@@ -163,10 +164,20 @@ def _pytest(
     return reporter.summary(int(code))
 
 
-def modules_named(*prefixes: str) -> list[ModuleType]:
-    """The imported modules whose name is one of these or begins with one and a dot."""
-    return [m for n, m in list(sys.modules.items()) if m is not None and n.partition(".")[0] in prefixes]
+def kernel(connection_file: str) -> None:
+    """Be a notebook's kernel with the overlay at work; limits and Landlock are those of the process that started it."""
+    watched = json.loads(os.environ.pop("OL_KERNEL"))
+    from ipykernel.kernelapp import launch_new_instance
+
+    lockdown.watch(watched, watched["secret"])
+    overlay.Overlay.from_json(os.environ[overlay.VARIABLE]).activate()
+    sys.argv = ["ol", "-f", connection_file]
+    sys.path.insert(0, "")  # as every kernel does: the notebook's folder
+    launch_new_instance()
 
 
 if __name__ == "__main__":
-    main()
+    if len(sys.argv) > 1:
+        kernel(sys.argv[1])
+    else:
+        main()

@@ -10,6 +10,7 @@ import ast
 import linecache
 import traceback
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import MISSING, fields, is_dataclass
 from pathlib import Path
 from types import CodeType, FrameType, TracebackType
 from typing import Any
@@ -108,6 +109,8 @@ class Reporter:
                 except Exception as fault:  # a value whose repr raises must not cost the verdict
                     kind = type(call.excinfo.value).__name__
                     now["message"] = f"{kind} (it could not be shown: {type(fault).__name__})"
+            if item.path.suffix == ".ipynb":
+                now["report"] = report.longreprtext[-4 * SHOWN_CHARACTERS :]
             printed = "".join(text for name, text in report.sections if "Captured std" in name)
             now["printed"] = printed[-SHOWN_CHARACTERS:]
         return report
@@ -158,13 +161,19 @@ def explain(
         names = entered.co_varnames[: entered.co_argcount + entered.co_kwonlyargcount]
         out["call"] = f"{entered.co_qualname}({', '.join(name for name in names if name != 'self')})"
         out["given"] = [
-            (name, shown(frame.f_locals[name])) for name in names if name != "self" and name in frame.f_locals
+            (name, shown(value))
+            for name in names
+            if name != "self" and (value := frame.f_locals.get(name)) is not None and not _empty(value)
         ]
     notes = getattr(fault, "__notes__", [])
     examples = [str(note) for note in notes if "alsifying example" in str(note)]
     if examples:
         out["example"] = examples[0][:SHOWN_CHARACTERS]
     return out
+
+
+def _empty(value: Any) -> bool:
+    return isinstance(value, tuple | str) and not value
 
 
 def shown(value: Any) -> str:
@@ -175,11 +184,29 @@ def shown(value: Any) -> str:
             text = body if value.size <= 12 else f"{body}  shape {value.shape}"
         elif isinstance(value, np.generic):
             text = repr(value.item())
+        elif is_dataclass(value) and not isinstance(value, type):
+            text = f"{type(value).__name__}({', '.join(_told(value))})"
+        elif type(value).__repr__ is object.__repr__:
+            text = f"{type(value).__name__}({', '.join(f'{n}={_brief(v)}' for n, v in vars(value).items())})"
         else:
             text = repr(value)
     except Exception as fault:
         text = f"<a {type(value).__name__} whose repr raises {type(fault).__name__}>"
     return text if len(text) <= SHOWN_CHARACTERS else text[: SHOWN_CHARACTERS - 4] + " ..."
+
+
+def _told(value: Any) -> Iterator[str]:
+    """The fields of a record that differ from their defaults."""
+    for one in fields(value):
+        default = one.default_factory() if one.default_factory is not MISSING else one.default
+        now = getattr(value, one.name)
+        if now is not default and repr(now) != repr(default):
+            yield f"{one.name}={_brief(now)}"
+
+
+def _brief(value: Any) -> str:
+    text = shown(value) if isinstance(value, str | int | float | list | tuple | dict | None) else "..."
+    return text if len(text) <= 60 else "..."
 
 
 def _message(fault: BaseException) -> str:

@@ -6,7 +6,7 @@ back. `watch` adds an audit hook (PEP 578): it refuses the same and more where t
 refusal a sentence, and remembers them. What neither stops is listed in `ol.sandbox`.
 """
 
-# ruff: noqa: PTH -- the hook runs inside calls that pathlib makes, on whatever was given to them
+# ruff: noqa: PTH115, PTH117, PTH118, PTH119, PTH120  (the hook runs inside calls that pathlib makes)
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def give_up(setting: dict[str, Any]) -> list[str]:
         ("memory", "RLIMIT_AS", setting["memory_bytes"]),
         ("processor time", "RLIMIT_CPU", setting["cpu_seconds"]),
         ("file size", "RLIMIT_FSIZE", setting["file_bytes"]),
-        ("open files", "RLIMIT_NOFILE", 256),
+        ("open files", "RLIMIT_NOFILE", 1024),
         ("core dumps", "RLIMIT_CORE", 0),
     ]
     for what, name, value in limits:

@@ -39,16 +39,20 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal
 
+from ol import kernels
 from ol.course import ROOT
-from ol.overlay import Overlay
+from ol.overlay import VARIABLE, Overlay
 
 PREFIX = "ol-run-"
 WARM = ("numpy", "pytest", "hypothesis", "tinyllm.num.exact", "ol.explain")
 NEVER_READ = ("ol/bugs", "ol/alternatives")
 Ending = Literal["finished", "unloadable", "uncollected", "timeout", "ended", "tampered", "broken"]
 
+KERNEL = "ol"
+_NBVAL = ["-p", "nbval.plugin", "--nbval", f"--nbval-kernel-name={KERNEL}", "--nbval-cell-timeout=600"]
+
 PYTEST_INI = """[pytest]
-addopts = --import-mode=importlib -p no:cacheprovider -ra
+addopts = --import-mode=importlib -p no:cacheprovider -p no:unraisableexception -p no:threadexception
 markers =
     module(id): the course module
     model: needs the real model
@@ -72,7 +76,8 @@ class Run:
 
     tests: files and folders, each copied into the run under its own name. select: names of test functions, None for
     all. first: stop after the first test that fails. secret: files that the code may not read, besides the planted
-    bugs. call, argument: instead of tests, a function of the course, such as "ol.milestone:in_child", called as
+    bugs. model: the code may use the real model, where there is one. notebooks: `tests` are notebooks, for nbval.
+    call, argument: instead of tests, a function of the course, such as "ol.milestone:in_child", called as
     function(send, argument) and returning plain data.
     """
 
@@ -82,6 +87,8 @@ class Run:
     first: bool = False
     limits: Limits = field(default_factory=Limits)
     secret: tuple[Path, ...] = ()
+    model: bool = False
+    notebooks: bool = False
     call: str = ""
     argument: Any = None
 
@@ -132,7 +139,7 @@ class Outcome:
 
 def run(what: Run, on_record: Callable[[dict[str, Any]], None] | None = None) -> Outcome:
     """Run once in a fresh child. `on_record` sees each record as it comes ("collected", "started", "result", ...)."""
-    with Child(what.limits, model=bool(what.call), warm=() if what.call else WARM) as child:
+    with Child(what.limits, model=what.model, warm=() if what.call else WARM) as child:
         return child.run(what, on_record)
 
 
@@ -147,6 +154,8 @@ class Child:
         self, limits: Limits | None = None, *, model: bool = False, processes: bool = False, warm: Iterable[str] = WARM
     ) -> None:
         self.limits = limits or Limits()
+        self._processes = processes
+        self.used = False
         _sweep()
         self.folder = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-")).resolve()
         self._process: subprocess.Popen[bytes] | None = None
@@ -154,6 +163,7 @@ class Child:
             for name in ("home", "tmp", "tests", "work"):
                 (self.folder / name).mkdir()
             (self.folder / "pytest.ini").write_text(PYTEST_INI, encoding="utf-8")
+            kernels.lend(self.folder / "numba", model)
             self._start(model, processes, warm)
         except BaseException:
             self.close()
@@ -215,6 +225,7 @@ class Child:
 
     def run(self, what: Run, on_record: Callable[[dict[str, Any]], None] | None = None) -> Outcome:
         """Copy the files and tests in, run them, and say what happened. Once per child."""
+        self.used = True
         started = time.monotonic()
         key = secrets.token_bytes(32)
         copies = self._copy(what)
@@ -225,10 +236,12 @@ class Child:
             "files": [str(self.folder / "tests" / path.name) for path in what.tests],
             "path": [str(self.folder / "tests" / path.name) for path in what.tests if path.is_dir()],
             "select": None if what.select is None else sorted(what.select),
-            "arguments": ["-x"] if what.first else [],
+            "arguments": [*(["-x"] if what.first else []), *(_NBVAL if what.notebooks else [])],
             "call": what.call,
             "argument": what.argument,
         }
+        if what.notebooks:
+            self._write_kernel(copies, job["secret"])
         judged = _digests(self.folder / "tests")
         assert self._process is not None and self._process.stdin is not None
         with contextlib.suppress(OSError):  # it has ended already: the records say how
@@ -263,6 +276,16 @@ class Child:
             shutil.copyfile(path, copies[name])
         return Overlay(copies)
 
+    def _write_kernel(self, copies: Overlay, secret: list[str]) -> None:
+        """Describe, where Jupyter looks for it, the kernel in which the overlay is at work."""
+        place = self.folder / "jupyter" / "kernels" / KERNEL
+        place.mkdir(parents=True)
+        argv = [sys.executable, "-I", "-B", str(ROOT / "ol" / "child.py"), "{connection_file}"]
+        watched = {"folder": str(self.folder), "processes": True, "secret": secret}
+        environment = {VARIABLE: copies.to_json(), "OL_KERNEL": json.dumps(watched)}
+        described = {"argv": argv, "display_name": "ol", "language": "python", "env": environment}
+        (place / "kernel.json").write_text(json.dumps(described), encoding="utf-8")
+
     def _next_records(self, limits: Limits, started: float) -> Iterator[dict[str, Any] | str]:
         """The child's records; at the end "closed", or "timeout"/"quiet" when a limit was passed, or "processes"."""
         heard = time.monotonic()
@@ -275,12 +298,24 @@ class Child:
             try:
                 record = self._records.get(timeout=min(left, 0.5))
             except queue.Empty:
+                if not self._processes and self._started_others():
+                    yield "processes"
+                    return
                 continue
             heard = time.monotonic()
             if record is None:
                 yield "closed"
                 return
             yield record
+
+    def _started_others(self) -> bool:
+        """Whether the child has children (Linux), which a hook refuses and machine code could start all the same."""
+        assert self._process is not None
+        for task in Path(f"/proc/{self._process.pid}/task").glob("*/children"):
+            with contextlib.suppress(OSError):
+                if task.read_bytes().strip():
+                    return True
+        return False
 
     def _log(self) -> str:
         with contextlib.suppress(OSError), (self.folder / "log").open("rb") as log:
@@ -361,6 +396,8 @@ class _Story:
             wait = self.what.limits.quiet_seconds
             where = f"{_name(self.running)} did not end" if self.running else "nothing happened"
             return "timeout", f"It was ended because {where} for {wait:g} seconds: an endless loop, or a sleep?", {}
+        if self.stopped == "processes":
+            return "tampered", f"It started another process{at}; the run and all it started were ended.", {}
         if self.stopped == "forged":
             return "tampered", "It sent a result that is not one: the last record has a wrong signature.", {}
         if self.last is None:
@@ -498,6 +535,8 @@ def environment_for(folder: Path, model: bool) -> dict[str, str]:
         "HYPOTHESIS_STORAGE_DIRECTORY": temporary,
         "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
         "PYTHONDONTWRITEBYTECODE": "1",
+        "JUPYTER_PATH": str(folder / "jupyter"),
+        "JUPYTER_RUNTIME_DIR": temporary,
     }
     if model:
         from tinyllm import zoo  # only where a model is wanted: it loads slowly

@@ -1,0 +1,95 @@
+"""`ol check --book`: a module's practice notebooks, run with the learner's code underneath and compared by nbval.
+
+pytest and nbval run in one child; every notebook gets a kernel of its own, started by `ol.child`, in which the
+learner's files stand in for the reference. What a cell prints must be what the chapter printed with its solution.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ol.course import Module, reference
+from ol.overlay import Overlay
+from ol.sandbox import Child, Limits, Outcome, Run, TestOutcome
+from ol.workspace import Workspace
+
+if TYPE_CHECKING:
+    from ol.check import Verdict
+
+CELL_SECONDS = 600  # chapters about the real model have cells that take minutes
+COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+
+
+def judge(
+    chosen: Module,
+    workspace: Workspace,
+    overlay: Overlay,
+    limits: Limits,
+    on_event: Callable[[dict[str, Any]], None] | None,
+) -> Verdict:
+    """Run the practice copies of the module's chapters; ValueError for a module without chapters."""
+    from ol.check import Verdict
+
+    if not chosen.chapters:
+        raise ValueError(f"{chosen.id} has no chapters; leave --book out.")
+    copies = [workspace.practice(chapter) for chapter in chosen.chapters]
+    lacking = [path for path in copies if not path.is_file()]
+    if lacking:
+        reason = f"{lacking[0]} is not there."
+        return Verdict(chosen.id, "not started", reason, next=f"Next: ol start {chosen.id}")
+    what = Run(
+        overlay=overlay,
+        tests=tuple(copies),
+        limits=Limits(seconds=3600.0, quiet_seconds=CELL_SECONDS + 60.0, memory_bytes=limits.memory_bytes),
+        secret=tuple(reference(rel) for rel in chosen.files),
+        model=True,
+        notebooks=True,
+    )
+    with Child(what.limits, model=True, processes=True, warm=("pytest",)) as child:
+        outcome = child.run(what, on_event)
+    return _verdict(chosen, outcome)
+
+
+def _verdict(chosen: Module, outcome: Outcome) -> Verdict:
+    from ol.check import TestResult, Verdict
+
+    results = tuple(
+        TestResult(_title(test), test.outcome == "passed", test.outcome, test.seconds, why=test.why)
+        for test in outcome.tests
+    )
+    passed = sum(result.passed for result in results)
+    absent = sum(bool(result.why.get("no_model")) for result in results)
+    common: dict[str, Any] = {"tests": results, "seconds": outcome.seconds, "notes": outcome.notes}
+    if outcome.ending == "broken":
+        return Verdict(chosen.id, "broken", outcome.reason, output=outcome.output, **common)
+    if outcome.ending != "finished":
+        return Verdict(chosen.id, "fail", outcome.reason, output=outcome.output, **common)
+    failed = [test for test in outcome.tests if test.outcome not in ("passed", "skipped")]
+    without = f"; {absent} need the real model (ol doctor)" if absent else ""
+    if failed:
+        first = failed[0]
+        return Verdict(
+            chosen.id,
+            "fail",
+            f"{passed} of {len(results)} cells do what the chapter does{without}. The first that does not:",
+            explanation=f"{_title(first)}\n\n{_excerpt(first)}",
+            **common,
+        )
+    if not passed:
+        return Verdict(chosen.id, "fail", f"No cell ran{without}.", **common)
+    return Verdict(chosen.id, "pass", f"All {passed} cells do what their chapter does{without}.", **common)
+
+
+def _title(test: TestOutcome) -> str:
+    file, _, cell = test.id.partition("::")
+    return f"{Path(file).stem}, {cell[:1].lower()}{cell[1:]}"
+
+
+def _excerpt(test: TestOutcome, lines: int = 30) -> str:
+    """What nbval said of a cell, without colours, its end where it is long."""
+    said = COLOURS.sub("", str(test.why.get("report") or test.why.get("message") or "")).strip().splitlines()
+    cut = said[-lines:]
+    return "\n".join(f"    {line[:76]}" for line in (["..."] if len(cut) < len(said) else []) + cut)
