@@ -14,7 +14,7 @@ import textwrap
 import traceback
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Self
 
 import typer
 from rich.console import Console
@@ -24,6 +24,9 @@ from rich.text import Text
 from ol.catalogue import KINDS, TestInfo, find, tests_of
 from ol.course import Module, module, needed, reference
 from ol.workspace import Workspace, WorkspaceError
+
+if TYPE_CHECKING:
+    from ol.check import Verdict
 
 PASS, FAIL, USAGE, BLOCKED, NOT_STARTED, BROKEN = range(6)
 STOPPED = 130  # what a shell reports for Ctrl-C
@@ -197,11 +200,11 @@ def start(module_id: ModuleId) -> None:
     for verb, paths in (("wrote", handed.written), ("kept", handed.kept)):
         for path in paths:
             out.print(f"{verb:6} {_relative(path)}")
-    missing = [need.id for need in needed(chosen) if not workspace.started(need)]
+    missing = [need.id for need in needed(chosen) if not workspace.passed(need)]
     out.print(f"\n{chosen.id}, {chosen.title}.")
     if missing:
         out.print(
-            _wrapped(f"Not started yet, and needed: {', '.join(missing)}. Build them, or let the course lend them.", 0)
+            _wrapped(f"Needed, and not passed yet: {', '.join(missing)}. Build them, or let the course lend them.", 0)
         )
     steps = [f"ol tests {chosen.id}", f"edit {_relative(workspace.file(chosen.files[-1]))}"]
     steps += [f"ol check {chosen.id}{' --ref-deps' if missing else ''}"]
@@ -256,6 +259,88 @@ def _kind(kind: str | None) -> str | None:
         )
         raise typer.Exit(USAGE)
     return kind
+
+
+@app.command()
+def check(
+    module_id: ModuleId,
+    ref_deps: Annotated[
+        bool, typer.Option("--ref-deps", help="Lend the course's code for needed modules that have not passed.")
+    ] = False,
+    kind: Annotated[str | None, typer.Option(help=f"Only these tests: {', '.join(KINDS)}.")] = None,
+    book: Annotated[bool, typer.Option("--book", help="Your practice notebooks instead of the tests.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Again after every save, until Ctrl-C.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Run a module's tests on your code; the exit code is the verdict.
+
+    \b
+    ol check L8.6                          all tests of L8.6
+    ol check L8.6 --ref-deps               only if you skipped what it needs
+    ol check L8.6 --kind smoke --watch     the quick ones, after every save
+    ol check L8.6 --book                   the practice chapters, on your code
+
+    Exit codes: 0 all pass, 1 a test fails, 3 a needed module has not passed,
+    4 not started, 5 the course itself is broken. Only 0 of a whole check counts
+    as passed.
+    """
+    from ol.check import check as judge
+    from ol.check import watch as judge_again
+
+    chosen, workspace, out = _module(module_id), Workspace(), _out()
+    _kind(kind)
+    if (watch and (as_json or book)) or (book and kind):
+        _say("Ask for one thing: --watch goes with neither --json nor --book, and --book not with --kind.")
+        raise typer.Exit(USAGE)
+    try:
+        if watch:
+            judge_again(
+                chosen.id, workspace, on_verdict=lambda seen: _print_verdict(out, seen), ref_deps=ref_deps, kind=kind
+            )
+            return
+        with _Counting(out if not as_json else None) as counting:
+            verdict = judge(chosen.id, workspace, ref_deps=ref_deps, kind=kind, book=book, on_event=counting.see)
+    except ValueError as error:
+        _say(f"{str(error)[0].upper()}{str(error)[1:]}")
+        raise typer.Exit(USAGE) from error
+    if as_json:
+        _print_json(verdict.to_json())
+    else:
+        _print_verdict(out, verdict)
+    raise typer.Exit(verdict.exit_code)
+
+
+def _print_verdict(out: Console, verdict: Verdict) -> None:
+    head, newline, rest = verdict.text().partition("\n")
+    out.print(Text.assemble((head, "bold green" if verdict.status == "pass" else "bold red"), newline, rest))
+    if last := verdict.output.strip().splitlines()[-8:]:
+        out.print("\nIts last lines:\n" + "\n".join(f"    {line[:76]}" for line in last))
+
+
+class _Counting:
+    """One line that counts tests while they run, in a terminal; nothing anywhere else."""
+
+    def __init__(self, out: Console | None) -> None:
+        self._status = out.status("loading") if out is not None and out.is_terminal else None
+        self._total = self._done = 0
+
+    def __enter__(self) -> Self:
+        if self._status is not None:
+            self._status.start()
+        return self
+
+    def __exit__(self, *fault: object) -> None:
+        if self._status is not None:
+            self._status.stop()
+
+    def see(self, record: dict[str, Any]) -> None:
+        """Take note of what a run reports."""
+        if record.get("is") == "collected":
+            self._total += len(record["tests"])
+        elif record.get("is") == "result":
+            self._done += 1
+        if self._status is not None and self._total:
+            self._status.update(f"{self._done} of {self._total}")
 
 
 @app.command()

@@ -1,7 +1,8 @@
 """Practice copies of the chapters: solutions emptied, what they print kept, links that still lead somewhere.
 
 An emptied cell keeps the output that its solution gave, so `pytest --nbval` on the copy says whether yours gives the
-same. Everything else is the chapter as it is in book/.
+same. One cell is added, which puts the learner's own files in the place of the reference. Everything else is the
+chapter as it is in book/.
 """
 
 from __future__ import annotations
@@ -13,16 +14,24 @@ import re
 from pathlib import Path
 from typing import Any
 
-from ol.course import ROOT, Module, notebook
+from ol.course import MODULES, ROOT, Module, dotted, notebook, reference
+from ol.overlay import Overlay, active
+from ol.stubs import make_stub
 from ol.workspace import Workspace
 
 SOLUTION = "solution"
 FOLDED = "hide-cell"  # what the chapters add to a solution so that it is folded when the page is read
+USE_MINE = """import ol
+
+ol.use_mine()  # the files that you have written stand in for the reference; leave this out to run on the reference"""
 EMPTY = "# Yours. What the solution prints is kept below; when your code prints the same, this cell passes.\n"
 
 
 def practice_copy(stored: dict[str, Any]) -> dict[str, Any]:
-    """A notebook (as JSON holds it) with the code of its solution cells emptied and unfolded; outputs stay."""
+    """A notebook (as JSON holds it) with the code of its solution cells emptied and unfolded; outputs stay.
+
+    In front of its first code cell comes one that calls `use_mine`.
+    """
     made = copy.deepcopy(stored)
     made["metadata"].pop("tinyllm", None)  # says with which text the chapter is paired, which a copy is not
     for cell in made["cells"]:
@@ -31,7 +40,33 @@ def practice_copy(stored: dict[str, Any]) -> dict[str, Any]:
             cell["source"] = [EMPTY]
             cell["metadata"]["tags"] = [tag for tag in tags if tag != FOLDED]
             cell["metadata"].pop("jupyter", None)
+    first = next(i for i, cell in enumerate(made["cells"]) if cell["cell_type"] == "code")
+    added: dict[str, Any] = {
+        "cell_type": "code",
+        "execution_count": None,
+        "id": "use-mine",
+        "metadata": {},
+        "outputs": [],
+    }
+    made["cells"].insert(first, {**added, "source": USE_MINE.splitlines(keepends=True)})
     return made
+
+
+def use_mine(workspace: Workspace | None = None) -> None:
+    """Let the learner's files stand in for the reference in this process; a stub that nobody has touched does not.
+
+    Where other files stand in already (a check of the chapters runs on copies) they stay. The files run as they are,
+    with nothing contained.
+    """
+    if active():
+        return
+    folder = workspace or Workspace()
+    mine: dict[str, Path] = {}
+    for module in MODULES.values():
+        stubs = {file: make_stub(reference(file).read_text(encoding="utf-8"), module.id) for file in module.files}
+        if folder.started(module) and any(folder.file(file).read_bytes() != s.encode() for file, s in stubs.items()):
+            mine |= {dotted(file): folder.file(file) for file in module.files}
+    Overlay(mine).activate()
 
 
 def write_practice(module: Module, workspace: Workspace) -> list[Path]:

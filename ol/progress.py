@@ -55,7 +55,7 @@ def next_step(workspace: Workspace) -> Step:
     state = workspace.state
     for module, how, _ in now:
         if how in ("started", "changed"):
-            missing = [need.id for need in needed(module) if not workspace.started(need)]
+            missing = [need.id for need in needed(module) if not workspace.passed(need)]
             lent = " --ref-deps" if missing else ""
             why = f"run the tests on your {module.files[-1]}"
             if missing:

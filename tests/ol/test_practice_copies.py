@@ -1,7 +1,10 @@
 """Practice copies: the chapter as it is, without its solutions, and gradable against the outputs that stay."""
 
 import json
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +13,7 @@ import pytest
 
 from ol.course import MODULES, ROOT, module, notebook
 from ol.practice import practice_copy, write_practice
+from ol.start import start
 from ol.workspace import Workspace
 
 SPEC = module("L8.6")
@@ -32,6 +36,9 @@ def test_solutions_are_emptied_and_everything_else_is_as_it_was(chapter: str) ->
     KIND: property, smoke.
     """
     whole, copy = stored(chapter), practice_copy(stored(chapter))
+    nbformat.validate(nbformat.from_dict(copy))
+    added = next(i for i, cell in enumerate(copy["cells"]) if cell["cell_type"] == "code")
+    assert "ol.use_mine()" in source(copy["cells"].pop(added))
     emptied = 0
     for ours, theirs in zip(copy["cells"], whole["cells"], strict=True):
         assert ours.get("outputs") == theirs.get("outputs")
@@ -43,7 +50,6 @@ def test_solutions_are_emptied_and_everything_else_is_as_it_was(chapter: str) ->
         else:
             assert ours == theirs
     assert emptied >= 1
-    nbformat.validate(nbformat.from_dict(copy))
 
 
 def test_no_line_of_a_solution_is_anywhere_in_the_copy() -> None:
@@ -95,3 +101,65 @@ def test_a_copy_that_is_there_is_kept(tmp_path: Path) -> None:
     assert write_practice(SPEC, workspace) == [workspace.practice(SPEC.chapters[1])]
     assert first.read_text(encoding="utf-8") == "mine"
     assert ROOT not in first.parents
+
+
+def in_a_fresh_process(program: str, home: Path) -> str:
+    environment = {**os.environ, "OL_HOME": str(home)}
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, encoding="utf-8", env=environment, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def test_what_was_written_stands_in_and_an_untouched_stub_does_not(tmp_path: Path) -> None:
+    """A chapter can be worked before its module is built, and runs on the learner's code once there is some.
+
+    KIND: unit.
+    """
+    workspace = Workspace(tmp_path / "work")
+    program = "import ol; ol.use_mine(); from tinyllm.infer import spec; print(spec.__file__, hasattr(spec, 'MINE'))"
+    assert in_a_fresh_process(program, workspace.path).endswith("False"), "nothing was started"
+    start(SPEC, workspace)
+    assert str(ROOT) in in_a_fresh_process(program, workspace.path)
+    file = workspace.file(SPEC.files[0])
+    file.write_text(file.read_text(encoding="utf-8") + "\nMINE = True\n", encoding="utf-8")
+    assert in_a_fresh_process(program, workspace.path) == f"{file} True"
+
+
+def test_solutions_put_back_grade_as_right_and_left_out_as_wrong(tmp_path: Path) -> None:
+    """The copy is there to be graded by `pytest --nbval`, so it must pass when solved and fail when not.
+
+    A chapter of two cells: its solution prints what the first cell made.
+
+    KIND: differential.
+    """
+    whole = nbformat.v4.new_notebook(
+        cells=[
+            nbformat.v4.new_markdown_cell("Your turn"),
+            nbformat.v4.new_code_cell("x = 6"),
+            nbformat.v4.new_code_cell(
+                "# Solution\nprint(7 * x)",
+                execution_count=2,
+                metadata={"tags": ["solution"]},
+                outputs=[nbformat.v4.new_output("stream", text="42\n")],
+            ),
+        ],
+        metadata=stored(SPEC.chapters[0])["metadata"],
+    )
+    whole = json.loads(nbformat.writes(whole))
+    copy = practice_copy(whole)
+    (tmp_path / "unsolved.ipynb").write_text(json.dumps(copy), encoding="utf-8")
+    copy["cells"][-1]["source"] = ["answer = 7 * x\n", "print(answer)"]
+    (tmp_path / "solved.ipynb").write_text(json.dumps(copy), encoding="utf-8")
+    pytest_here = [sys.executable, "-m", "pytest", "-q", "-c", str(ROOT / "pyproject.toml"), "-p", "no:cacheprovider"]
+    done = subprocess.run(
+        [*pytest_here, "--rootdir", str(tmp_path), "--nbval", str(tmp_path)],
+        env={**os.environ, "OL_HOME": str(tmp_path / "work")},
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        check=False,
+    )
+    assert "1 failed, 5 passed" in done.stdout, done.stdout
+    assert "unsolved.ipynb::Cell 2" in done.stdout

@@ -1,0 +1,240 @@
+"""The command line: what is printed, what is remembered, and the exit code, where no learner code is run."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from ol import cli
+from ol.course import ROOT, module, reference
+from ol.start import start
+from ol.workspace import Workspace
+
+SPEC = module("L8.6")
+COMMANDS = ["", "doctor", "start", "tests", "check", "hint", "diff", "grade", "reset", "milestone", "dev", "dev check"]
+
+
+class Printed(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+Ol = Callable[[str], Printed]
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("OL_HOME", str(tmp_path / "work"))
+    monkeypatch.setenv("COLUMNS", "80")
+    return tmp_path / "work"
+
+
+@pytest.fixture
+def ol(home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Ol:
+    """Run a command line in this process, as the entry point does."""
+
+    def run(line: str) -> Printed:
+        monkeypatch.setattr(sys, "argv", ["ol", *line.split()])
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        printed = capsys.readouterr()
+        return Printed(int(ended.value.code or 0), printed.out, printed.err)
+
+    return run
+
+
+def remembered(home: Path) -> Any:
+    return Workspace(home).state
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_teaches_by_example_in_eighty_columns(command: str, ol: Ol) -> None:
+    """Someone who knows nothing must see what to type.
+
+    KIND: property, smoke.
+    """
+    printed = ol(f"{command} --help")
+    assert printed.code == 0
+    assert f"ol {command}".strip() + " " in printed.out.partition("\n")[2], "no example"
+    assert all(len(line) <= 80 for line in printed.out.splitlines())
+    assert "\x1b" not in printed.out
+
+
+def test_ol_alone_shows_every_module_and_one_next_step(ol: Ol, home: Path) -> None:
+    """The first thing one types.
+
+    KIND: unit, smoke.
+    """
+    printed = ol("")
+    assert printed.code == 0 and printed.out.count("\nNext: ") == 1
+    for module_id in ("M06.3", "M07.1", "M07.6", "M11.1", "L2.1", "L8.1", "L8.2", "L8.6", "L10.8"):
+        assert module_id in printed.out
+    assert all(len(line) <= 80 for line in printed.out.splitlines() if str(home) not in line)
+    told = json.loads(ol("--json").out)
+    assert told["next"]["command"] == "ol start L8.6" and len(told["modules"]) == 9
+
+
+def test_start_says_what_it_wrote_and_what_comes_next(ol: Ol, home: Path) -> None:
+    """And the second time, what it kept.
+
+    KIND: unit, smoke.
+    """
+    printed = ol("start L8.6")
+    assert printed.code == 0
+    assert f"wrote  {home / 'tinyllm' / 'infer' / 'spec.py'}\n" in printed.out and "\nkept " not in printed.out
+    assert "ol tests L8.6" in printed.out and "ol check L8.6 --ref-deps" in printed.out
+    printed = ol("start l8.6")
+    lines = printed.out.splitlines()
+    assert printed.code == 0 and sum(line.startswith("kept ") for line in lines) == 9
+    assert not any(line.startswith("wrote ") for line in lines)
+
+
+@pytest.mark.parametrize(
+    "line", ["start L99", "tests L99", "hint L99", "diff L99", "reset L99", "check L99", "grade L99"]
+)
+def test_an_unknown_module_is_a_usage_error_that_names_near_ones(line: str, ol: Ol) -> None:
+    """Exit code 2, as for a wrong option.
+
+    KIND: boundary.
+    """
+    printed = ol(line)
+    assert printed.code == 2 and "There is no module 'L99'" in printed.err and "did you mean" in printed.err
+
+
+def test_wrong_commands_and_options_are_usage_errors(ol: Ol) -> None:
+    """Told on standard error, in a sentence.
+
+    KIND: boundary.
+    """
+    for line in ("chek L8.6", "start", "start L8.6 --force", "tests L8.6 --kind smok", "check L8.6 --kind smok"):
+        printed = ol(line)
+        assert printed.code == 2 and printed.err and not printed.out, line
+
+
+def test_the_catalogue_can_be_narrowed_and_read_by_machines(ol: Ol) -> None:
+    """Seventy tests are much to read at once.
+
+    KIND: unit.
+    """
+    everything, smoke = ol("tests L8.6"), ol("tests L8.6 --kind smoke")
+    assert "test_eos_stop_and_budget\n    boundary; pitfalls 11, 12\n" in everything.out
+    assert "test_hand_example\n" in smoke.out and "test_eos_stop_and_budget" not in smoke.out
+    assert all(len(line) <= 80 for line in everything.out.splitlines())
+    told = json.loads(ol("tests L8.6 --json").out)
+    (one,) = [t for t in told["tests"] if t["name"] == "test_hand_example"]
+    assert one["kinds"] == ["unit", "smoke"] and one["pitfalls"] == [1, 4]
+
+
+def test_hints_come_one_by_one_and_are_counted(ol: Ol, home: Path) -> None:
+    """Each call goes one step further; what was seen can be seen again.
+
+    KIND: unit, smoke.
+    """
+    start(SPEC, Workspace(home))
+    assert ol("hint L8.6").code == 2, "nothing is known to fail yet"
+    Workspace(home).record_failure(SPEC, "test_hand_example_greedy")
+    first, second = ol("hint L8.6").out, ol("hint L8.6").out
+    assert "test_hand_example_greedy" in first and "Hint 1 of 4" in first and "Hint 2" not in first
+    assert "Hint 2 of 4" in second and "Hint 1" not in second
+    assert remembered(home).hints == {"L8.6 test_hand_example_greedy": 2}
+    again = ol("hint L8.6 --again").out
+    assert "Hint 1 of 4" in again and "Hint 2 of 4" in again and "Hint 3" not in again
+    ol("hint L8.6")
+    last, after = ol("hint L8.6").out, ol("hint L8.6").out
+    assert "Hint 4 of 4" in last and "goes further" not in last
+    assert "Hint 1 of 4" in after and "Hint 4 of 4" in after, "at the end all of them"
+    other = ol("hint L8.6 test_bad_arguments").out
+    assert "test_bad_arguments" in other and "Hint 1 of 4" in other
+    assert ol("hint L8.6 test_nothing").code == 2
+
+
+def test_diff_waits_for_a_pass_or_is_recorded(ol: Ol, home: Path) -> None:
+    """Seeing the solution early is a choice that one's progress shows.
+
+    KIND: unit, smoke.
+    """
+    assert ol("diff L8.6").code == 4
+    workspace = Workspace(home)
+    start(SPEC, workspace)
+    refused = ol("diff L8.6")
+    assert refused.code == 3 and "--spoil" in refused.err and not refused.out
+    assert remembered(home).spoiled == {}
+    shown = ol("diff L8.6 --spoil")
+    assert shown.code == 0 and "+++ reference/tinyllm/infer/spec.py" in shown.out
+    assert list(remembered(home).spoiled) == ["L8.6"]
+    file = SPEC.files[0]
+    workspace.write(workspace.file(file), reference(file).read_text(encoding="utf-8"))
+    workspace.record_pass(SPEC)
+    assert "the same as the reference" in ol("diff L8.6").out
+
+
+def test_reset_says_where_the_backup_is(ol: Ol, home: Path) -> None:
+    """So that one can change one's mind.
+
+    KIND: unit.
+    """
+    assert ol("reset L8.6").code == 4
+    start(SPEC, Workspace(home))
+    workspace = Workspace(home)
+    workspace.write(workspace.file(SPEC.files[0]), "my work\n")
+    printed = ol("reset L8.6")
+    (pack,) = workspace.backups.iterdir()
+    assert printed.code == 0 and f"backup {pack}" in printed.out
+    assert "NotImplementedError" in workspace.file(SPEC.files[0]).read_text(encoding="utf-8")
+
+
+def test_a_folder_inside_the_course_is_a_usage_error(ol: Ol, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Told in a sentence, before anything is written.
+
+    KIND: boundary.
+    """
+    monkeypatch.setenv("OL_HOME", str(ROOT / "tests"))
+    printed = ol("start L8.6")
+    assert printed.code == 2 and "OL_HOME" in printed.err
+    assert not (ROOT / "tests" / "tinyllm").exists()
+
+
+def test_a_fault_of_the_course_is_told_as_one(ol: Ol, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A learner must not look for it in their own code.
+
+    KIND: boundary.
+    """
+
+    def fault(module: object) -> None:
+        raise KeyError("a fault")
+
+    monkeypatch.setattr(cli, "tests_of", fault)
+    printed = ol("tests L8.6")
+    assert printed.code == 5 and "fault of the course" in printed.err
+
+
+def test_ctrl_c_ends_with_a_sentence(ol: Ol, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not with a traceback, and with what a shell expects.
+
+    KIND: boundary.
+    """
+
+    def interrupt(module: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli, "tests_of", interrupt)
+    printed = ol("tests L8.6")
+    assert printed.code == 130 and "Stopped." in printed.err and "Traceback" not in printed.err
+
+
+def test_python_m_ol_is_ol_and_says_nothing_in_colour_to_a_pipe(home: Path) -> None:
+    """The entry point works from any folder.
+
+    KIND: unit.
+    """
+    done = subprocess.run(
+        [sys.executable, "-m", "ol"], cwd=home.parent, capture_output=True, text=True, encoding="utf-8", check=False
+    )
+    assert done.returncode == 0 and "Next: ol start L8.6" in done.stdout and "\x1b" not in done.stdout
+    assert done.stderr == ""
