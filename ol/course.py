@@ -56,7 +56,7 @@ MODULES: dict[str, Module] = {
             ("M07.6", "L8.2", "L2.1", "L8.1"),
             _SPEC_CHAPTERS,
         ),
-        Module("L10.8", "speculative decoding in another engine", (), ("L8.6",)),
+        Module("L10.8", "speculation in another engine", (), ("L8.6",)),
     )
 }
 
