@@ -294,9 +294,14 @@ def check(
         raise typer.Exit(USAGE)
     try:
         if watch:
-            judge_again(
-                chosen.id, workspace, on_verdict=lambda seen: _print_verdict(out, seen), ref_deps=ref_deps, kind=kind
-            )
+
+            def show(verdict: Verdict) -> None:
+                if out.is_terminal:
+                    out.clear()
+                _print_verdict(out, verdict)
+                out.print(f"\n{datetime.now():%H:%M:%S}, waiting for the next save; Ctrl-C ends it.\n")
+
+            judge_again(chosen.id, workspace, on_verdict=show, ref_deps=ref_deps, kind=kind)
             return
         with _Counting(out if not as_json else None) as counting:
             verdict = judge(chosen.id, workspace, ref_deps=ref_deps, kind=kind, book=book, on_event=counting.see)

@@ -1,5 +1,6 @@
 """The command line: what is printed, what is remembered, and the exit code, where no learner code is run."""
 
+import importlib
 import json
 import subprocess
 import sys
@@ -226,6 +227,59 @@ def test_ctrl_c_ends_with_a_sentence(ol: Ol, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(cli, "tests_of", interrupt)
     printed = ol("tests L8.6")
     assert printed.code == 130 and "Stopped." in printed.err and "Traceback" not in printed.err
+
+
+@pytest.fixture
+def judged(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[dict[str, Any]]]:
+    """Make `ol check` get a given verdict without running anything; the calls it got."""
+    checking = importlib.import_module("ol.check")
+
+    def give(**verdict: Any) -> list[dict[str, Any]]:
+        calls: list[dict[str, Any]] = []
+
+        def check(module_id: str, workspace: Workspace, **options: Any) -> Any:
+            calls.append({"module": module_id, **options})
+            options["on_event"]({"is": "collected", "tests": ["a", "b"]})
+            options["on_event"]({"is": "result", "test": "a"})
+            return checking.Verdict(module_id, **verdict)
+
+        monkeypatch.setattr(checking, "check", check)
+        return calls
+
+    return give
+
+
+@pytest.mark.parametrize(
+    ("status", "code"), [("pass", 0), ("fail", 1), ("blocked", 3), ("not started", 4), ("broken", 5)]
+)
+def test_the_exit_code_of_a_check_is_its_verdict(status: str, code: int, ol: Ol, judged: Any) -> None:
+    """Scripts and editors read nothing else.
+
+    KIND: property, smoke.
+    """
+    judged(status=status, reason="it is so.", explanation="    because", next="Next: do that", output="the end")
+    printed = ol("check L8.6")
+    assert printed.code == code
+    assert printed.out.startswith(f"L8.6 {status.upper()}: it is so.\n\n    because\n\nNext: do that\n")
+    assert "Its last lines:\n    the end" in printed.out and "\x1b" not in printed.out and not printed.err
+    told = ol("check L8.6 --json")
+    assert told.code == code and json.loads(told.out)["status"] == status
+
+
+def test_the_options_of_a_check_arrive(ol: Ol, judged: Any) -> None:
+    """And those that contradict each other are refused.
+
+    KIND: unit.
+    """
+    calls = judged(status="pass", reason="it is so.")
+    ol("check l8.6")
+    ol("check L8.6 --ref-deps --kind smoke")
+    ol("check L8.6 --book")
+    got = [(c["module"], c["ref_deps"], c["kind"], c["book"]) for c in calls]
+    assert got == [("L8.6", False, None, False), ("L8.6", True, "smoke", False), ("L8.6", False, None, True)]
+    for line in ("--watch --json", "--watch --book", "--book --kind smoke"):
+        assert ol(f"check L8.6 {line}").code == 2
+    assert len(calls) == 3
 
 
 def test_python_m_ol_is_ol_and_says_nothing_in_colour_to_a_pipe(home: Path) -> None:
