@@ -186,7 +186,7 @@ def shown(value: Any) -> str:
             text = repr(value.item())
         elif is_dataclass(value) and not isinstance(value, type):
             text = f"{type(value).__name__}({', '.join(_told(value))})"
-        elif type(value).__repr__ is object.__repr__:
+        elif getattr(type(value), "__repr__", None) is object.__repr__:
             text = f"{type(value).__name__}({', '.join(f'{n}={_brief(v)}' for n, v in vars(value).items())})"
         else:
             text = repr(value)

@@ -1,8 +1,9 @@
 """Whether the code of a run has changed what judges it: pytest, the toys, the comparisons, the lent reference.
 
-A `Seal` remembers, before the code is imported, every function and class of the judging modules by identity, functions
-also by their code; afterwards it names what is no longer the same. Lent modules of the reference, which are imported
-together with the code, are held against their source instead. This finds tampering by assignment, not by machine code.
+A `Seal` remembers, before the code is imported, everything in the judging modules that can be called, by identity and
+functions also by their code; afterwards it names what is no longer the same. Lent modules of the reference, which are
+imported together with the code, are held against their source instead. This finds tampering by assignment, not by
+machine code.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import ast
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
+from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 JUDGES = (
@@ -20,6 +21,7 @@ JUDGES = (
 )
 # Names that Python or a judge changes by itself: the last result of an interactive shell, lazily filled places.
 CHANGING = {"__warningregistry__", "__builtins__", "_", "__annotations__", "__doc__", "__abstractmethods__"}
+METHODS = (FunctionType, classmethod, staticmethod, property)
 
 
 class Seal:
@@ -45,19 +47,19 @@ class Seal:
 
 
 def _things(module: ModuleType) -> Iterator[tuple[str, Any, str, Any]]:
-    """Functions and classes of a module and the functions of its own classes: (dotted name, owner, name, thing)."""
+    """What can be called in a module, and the methods of its own classes: (dotted name, owner, name, thing)."""
     for name, thing in list(vars(module).items()):
-        if name in CHANGING or not isinstance(thing, FunctionType | BuiltinFunctionType | type):
+        if name in CHANGING or isinstance(thing, ModuleType) or not callable(thing):
             continue
         yield f"{module.__name__}.{name}", module, name, thing
         if isinstance(thing, type) and thing.__module__ == module.__name__:
             for inner, function in list(vars(thing).items()):
-                if inner not in CHANGING and isinstance(function, FunctionType):
+                if inner not in CHANGING and isinstance(function, METHODS):
                     yield f"{module.__name__}.{name}.{inner}", thing, inner, function
 
 
 def _code(thing: Any) -> CodeType | None:
-    return thing.__code__ if isinstance(thing, FunctionType) else None
+    return getattr(getattr(thing, "__func__", thing), "__code__", None) if isinstance(thing, METHODS) else None
 
 
 def changed_reference(root: Path, own: Mapping[str, Path]) -> list[str]:

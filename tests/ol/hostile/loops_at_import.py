@@ -1,0 +1,4 @@
+"""Never comes to the end of its own import."""
+
+while True:
+    pass

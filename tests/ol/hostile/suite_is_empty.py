@@ -1,0 +1,1 @@
+"""A suite without a test."""
