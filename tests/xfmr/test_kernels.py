@@ -100,7 +100,7 @@ def test_products_agree_with_their_plain_form(format: str, n_out: int, blocks: i
 def test_a_row_of_a_product_has_the_same_bits_alone(
     format: str, n_out: int, blocks: int, rows: int, parts: int, seed: int
 ) -> None:
-    """Tiles of one, two, four and five rows, and any split over threads, do the same operations in the same order.
+    """Tiles of one, four and five rows, and any split over threads, do the same operations in the same order.
 
     KIND: property. Pitfalls: 10.
     """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import pairwise
+from itertools import pairwise, product
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from tinyllm.infer.generate import generate
 from tinyllm.infer.kvcache import KVCache
+from tinyllm.infer.sample import SamplingParams
 from tinyllm.xfmr import kernels
 from tinyllm.xfmr.gguf import GGUFFile, GGUFTensor, read_gguf
 from tinyllm.xfmr.llama import Llama, LlamaConfig, Weight
@@ -348,17 +350,43 @@ def test_the_real_models_logits_have_the_same_bits_in_every_chunk(smollm2: Llama
     ids = np.array([PROMPT + KNOWN + PROMPT + KNOWN[:4]])  # 34 tokens
     whole, cache, before = smollm2.forward(ids), KVCache(30, 3, 64, 40), kernels.threads()
     try:
-        for chunk in range(1, 18):
-            kernels.set_threads(1 + chunk % 2 if before > 1 else 1)
+        for threads, chunk in product({1, before}, range(1, 18)):
+            kernels.set_threads(threads)
             cache.truncate(0)
             assert np.array_equal(in_chunks(smollm2, ids, list(range(0, 34, chunk)), cache), whole)
-        cache.truncate(20)
-        smollm2.forward(ids[:, :9], None, cache)  # nine wrong drafts
-        cache.truncate(20)
-        assert np.array_equal(smollm2.forward(ids[:, 20:], None, cache), whole[:, 20:])
+        for kept in (20, 13, 4):
+            cache.truncate(kept)
+            smollm2.forward(ids[:, ::-1][:, :6], None, cache)  # six wrong drafts
+            cache.truncate(kept)
+            assert np.array_equal(smollm2.forward(ids[:, kept : kept + 9], None, cache), whole[:, kept : kept + 9])
         assert np.array_equal(smollm2.forward(np.vstack([ids[:, ::-1], ids]))[1], whole[0])
     finally:
         kernels.set_threads(before)
+
+
+@pytest.mark.model
+@pytest.mark.parametrize("temperature", [0.0, 0.9])
+def test_the_real_model_writes_the_same_with_and_without_a_cache_in_any_chunks(
+    smollm2: Llama, temperature: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ids and logprobs to the bit: what a prompt's passes are is nobody's business but the clock's.
+
+    KIND: property. Pitfalls: 10.
+    """
+    from tinyllm import zoo
+
+    tok = zoo.smollm2()[1]
+    prompt = (
+        "In a house of three rooms by the harbour lived an old woman who kept seven grey geese. Every morning"
+    )
+    p = SamplingParams(temperature=temperature, seed=3, max_tokens=10)
+    alone = generate(smollm2, tok, prompt, p, cache="none")
+    assert len(alone.ids) == len(alone.logprobs) == 10
+    for chunk in (1, 2, 5, 16, 256):
+        monkeypatch.setattr("tinyllm.infer.generate.CHUNK", chunk)
+        cached = generate(smollm2, tok, prompt, p, cache="contiguous")
+        assert cached.ids == alone.ids
+        assert cached.logprobs == alone.logprobs
 
 
 @pytest.mark.model

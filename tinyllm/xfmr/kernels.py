@@ -158,9 +158,7 @@ def _tile(acc: Any, at: int, blocks: int, kind: int, rounded: int, scales: int, 
 @_inlined
 def _rows_at_once(left: int) -> int:
     """How many of the rows that are left the next tile takes: more rows share the work of unpacking the weights."""
-    if left >= 8 or left == 4:
-        return 4
-    return 5 if left >= 5 else 2 if left >= 2 else 1
+    return 4 if left == 4 or left >= 8 else 5 if left >= 5 else 1
 
 
 @_by_address("void(u1[::1], i8[::1], f4[:,::1], i4[::1], f4[::1], f4[::1], f4[:,::1], i8, i8, i8)")
@@ -201,8 +199,6 @@ def _linear(
                 store(_tile(zeros(5), at, blocks, kind, r, s, m), to + done * width, width)
             elif n == 4:
                 store(_tile(zeros(4), at, blocks, kind, r, s, m), to + done * width, width)
-            elif n == 2:
-                store(_tile(zeros(2), at, blocks, kind, r, s, m), to + done * width, width)
             else:
                 store(_tile(zeros(1), at, blocks, kind, r, s, m), to + done * width, width)
             done += n
