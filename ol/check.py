@@ -104,18 +104,17 @@ def check(
     module or kind, and for a module without notebooks.
     """
     chosen = module(module_id)
-    verdict = _before(chosen, workspace, ref_deps)
+    verdict = before(chosen, workspace, ref_deps)
     if verdict is not None:
         return verdict
     limits = limits or Limits()
-    with tempfile.TemporaryDirectory(prefix="ol-copy-") as copies:
+    with contextlib.ExitStack() as stack:
         try:
-            own, digest = _copy(chosen, workspace, Path(copies))
-            others, lent = _dependencies(chosen, workspace, own, Path(copies))
+            files, digest, lent = stack.enter_context(gather(chosen, workspace))
         except OSError as fault:
             return Verdict(chosen.id, "fail", f"{fault.filename} cannot be read: {fault.strerror}.")
         notes = list(_backed_up(workspace))
-        overlay = Overlay({**others, **own})
+        overlay = Overlay(files)
         if book:
             verdict = chapters.judge(chosen, workspace, overlay, limits, on_event)
         else:
@@ -191,7 +190,7 @@ def _stamps(paths: Iterable[Path]) -> dict[Path, tuple[int, int] | None]:
 # Before anything runs.
 
 
-def _before(chosen: Module, workspace: Workspace, ref_deps: bool) -> Verdict | None:
+def before(chosen: Module, workspace: Workspace, ref_deps: bool) -> Verdict | None:
     """Why there is nothing to run, where that is so: not started is told before blocked."""
     missing = [] if ref_deps else [other for other in needed(chosen) if not workspace.passed(other)]
     if chosen.files and not workspace.started(chosen):
@@ -230,6 +229,16 @@ def _how(other: Module, workspace: Workspace) -> str:
     return "check it again, it changed since it passed" if other.id in workspace.state.passed else "finish it"
 
 
+@contextlib.contextmanager
+def gather(chosen: Module, workspace: Workspace) -> Iterator[tuple[dict[str, Path], str, list[str]]]:
+    """Copies of the learner's files that a run of the module uses, by module name; the digest of the module's own; and
+    the ids of the needed modules that the reference stands in for. OSError when a file cannot be read."""
+    with tempfile.TemporaryDirectory(prefix="ol-copy-") as folder:
+        own, digest = _copy(chosen, workspace, Path(folder))
+        others, lent = _dependencies(chosen, workspace, Path(folder))
+        yield {**others, **own}, digest, lent
+
+
 def _copy(chosen: Module, workspace: Workspace, folder: Path) -> tuple[dict[str, Path], str]:
     """Copies of a module's files by module name, and the digest that a pass is remembered under."""
     copies = {}
@@ -241,7 +250,7 @@ def _copy(chosen: Module, workspace: Workspace, folder: Path) -> tuple[dict[str,
 
 
 def _dependencies(
-    chosen: Module, workspace: Workspace, own: Mapping[str, Path], folder: Path
+    chosen: Module, workspace: Workspace, folder: Path
 ) -> tuple[dict[str, Path], list[str]]:
     """The learner's own versions of needed modules, by module name, and the ids that the reference stands in for.
 
@@ -326,7 +335,7 @@ def _check_tests(
             outcome = fresh.run(what, on_event)
     else:
         outcome = child.run(what, on_event)
-    results = _results(infos, outcome)
+    results = results_of(infos, outcome.tests)
     return _judge(chosen, outcome, infos, results, kind)
 
 
@@ -395,10 +404,10 @@ def _uncollected(chosen: Module, outcome: Outcome, common: dict[str, Any]) -> Ve
     return Verdict(chosen.id, "broken", outcome.reason, next=_REINSTALL, **common)
 
 
-def _results(infos: list[TestInfo], outcome: Outcome) -> list[TestResult]:
+def results_of(infos: list[TestInfo], outcomes: Iterable[TestOutcome]) -> list[TestResult]:
     """The catalogue's tests in its order, each with what its cases came to."""
     cases: dict[str, list[TestOutcome]] = {}
-    for test in outcome.tests:
+    for test in outcomes:
         cases.setdefault(test.name, []).append(test)
     return [_result(info.name, cases.get(info.name, [])) for info in infos]
 
@@ -485,7 +494,8 @@ def _raised(chosen: Module, why: Mapping[str, Any]) -> str:
     first = message.partition("\n")[0]
     said = _field("raised", f"{kind}: {first}" if first else kind)
     if yours:
-        file = str(yours["module"]).replace(".", "/") + ".py"
+        name = str(yours["module"])
+        file = "your cell" if name.startswith("__main__") else name.replace(".", "/") + ".py"
         said += f"\n    at         {file}, line {yours['line']}, in {yours['function']}\n"
         said += textwrap.indent(_cut(yours["text"]), "        ")
     if kind == "TypeError" and "argument" in message:

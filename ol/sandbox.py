@@ -354,7 +354,7 @@ class _Story:
                 self.running = record["test"]
             elif kind == "result":
                 self.running = ""
-                self.tests.append(_test(record))
+                self.tests.append(test_outcome(record))
             elif kind == "unloadable":
                 self.unloadable = record
             elif kind == "uncollected":
@@ -444,7 +444,8 @@ class _Story:
         return stopped or list(outcomes) == summary["collected"]
 
 
-def _test(record: dict[str, Any]) -> TestOutcome:
+def test_outcome(record: Mapping[str, Any]) -> TestOutcome:
+    """The record of one test, as the reporter sends it, as an outcome."""
     why = {name: value for name, value in record.items() if name not in ("is", "test", "outcome", "seconds")}
     return TestOutcome(_name(record["test"]), record["test"], record["outcome"], record["seconds"], why)
 
