@@ -342,10 +342,10 @@ class _Counting:
         """Take note of what a run reports."""
         if record.get("is") == "collected":
             self._total += len(record["tests"])
-        elif record.get("is") == "result":
+        elif record.get("is") in ("result", "request"):
             self._done += 1
-        if self._status is not None and self._total:
-            self._status.update(f"{self._done} of {self._total}")
+        if self._status is not None:
+            self._status.update(f"{self._done} of {self._total}" if self._total else f"{self._done} done")
 
 
 @app.command()
@@ -452,3 +452,36 @@ def reset(
     for path in fresh:
         out.print(f"wrote  {_relative(path)}")
     out.print("\nThe backup is a zip of everything as it was: unpack it to get your code back.")
+
+
+@app.command()
+def milestone(
+    milestone_id: Annotated[str, typer.Argument(metavar="MILESTONE", help="Such as MS-L8.")],
+    ref_deps: Annotated[
+        bool, typer.Option("--ref-deps", help="Lend the course's code for needed modules that have not passed.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Run the real model with your code: the same tokens, in fewer passes.
+
+    \b
+    ol milestone MS-L8                 after L8.6 passes; needs SmolLM2
+    ol milestone MS-L8 --ref-deps      only if you skipped what L8.6 needs
+
+    Each step (spec-ngram-greedy, spec-lookup-greedy) must give the tokens of
+    plain decoding, and reports its acceptance_rate.
+    """
+    from ol.milestone import milestone as reach
+
+    out = _out()
+    try:
+        with _Counting(out if not as_json else None) as counting:
+            verdict = reach(milestone_id, Workspace(), ref_deps=ref_deps, on_event=counting.see)
+    except ValueError as error:
+        _say(f"{str(error)[0].upper()}{str(error)[1:]}")
+        raise typer.Exit(USAGE) from error
+    if as_json:
+        _print_json(verdict.to_json())
+    else:
+        _print_verdict(out, verdict)
+    raise typer.Exit(verdict.exit_code)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ol.course import MODULES, Module, needed
+from ol.milestone import MILESTONES
 from ol.workspace import Workspace
 
 PASS_MARK = 0.8  # the share of planted bugs that a learner's tests must catch
-MILESTONES = {"MS-L8": "L8.6"}  # milestone id to the module whose code it runs
 
 
 class Standing(NamedTuple):
@@ -65,7 +65,7 @@ def next_step(workspace: Workspace) -> Step:
         if how == "passed" and module.chapters and state.grades.get(module.id, 0.0) < PASS_MARK:
             tests = workspace.own_tests(module)
             return Step(f"ol grade {module.id}", f"after writing tests of your own in {tests}")
-    for milestone, module_id in MILESTONES.items():
+    for milestone, (module_id, _) in MILESTONES.items():
         if milestone not in state.milestones and workspace.passed(MODULES[module_id]):
             return Step(f"ol milestone {milestone}", "the real model with your code")
     waiting = [module for module, how, _ in now if how == "not started"]
