@@ -16,6 +16,7 @@ import tempfile
 import textwrap
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from functools import cache
 from pathlib import Path
@@ -113,12 +114,15 @@ def check(
             files, digest, lent = stack.enter_context(gather(chosen, workspace))
         except OSError as fault:
             return Verdict(chosen.id, "fail", f"{fault.filename} cannot be read: {fault.strerror}.")
-        notes = list(_backed_up(workspace))
         overlay = Overlay(files)
-        if book:
-            verdict = chapters.judge(chosen, workspace, overlay, limits, on_event)
-        else:
-            verdict = _check_tests(chosen, overlay, kind, limits, on_event, child)
+        # The run cannot reach the folder, so it need not wait for the backup.
+        with ThreadPoolExecutor(1) as beside:
+            backup = beside.submit(_back_up, workspace)
+            if book:
+                verdict = chapters.judge(chosen, workspace, overlay, limits, on_event)
+            else:
+                verdict = _check_tests(chosen, overlay, kind, limits, on_event, child)
+            notes = backup.result()
     verdict = _with(verdict, lent=tuple(lent), notes=(*verdict.notes, *notes))
     if not book:
         verdict = _remember(chosen, workspace, verdict, digest if kind is None else None)
@@ -297,11 +301,13 @@ def _defined_in(path: Path) -> set[str]:
     return names
 
 
-def _backed_up(workspace: Workspace) -> Iterator[str]:
+def _back_up(workspace: Workspace) -> list[str]:
+    """Back the learner's folder up; what went wrong, as notes."""
     try:
         workspace.backup()
-    except WorkspaceError as fault:
-        yield f"No backup was made: {fault}"
+    except (OSError, WorkspaceError) as fault:
+        return [f"No backup was made: {fault}"]
+    return []
 
 
 # The tests.

@@ -1,5 +1,7 @@
 """The compiled loops of the reference, compiled once and lent to every run of learners' code.
 
+The same, apart from that, for loops in learners' own files, which only runs of the same file load again.
+
 A run has a home of its own, so Numba would compile everything anew in each, for seconds. Instead a trusted process,
 which runs nothing but the reference, fills a folder with what Numba keeps, and every run gets a copy: it can use it,
 and add to its copy, but what it writes reaches nobody else. A folder is made anew when a source, Numba or Python
@@ -15,12 +17,14 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterable
 from importlib.metadata import version
 from pathlib import Path
 
 from platformdirs import user_cache_path
 
 ROOT = Path(__file__).resolve().parents[1]
+KEPT_FILES = 200  # placed files of learners, the newest
 SOURCES = {"small": ("num", "prob", "info", "lm"), "model": ("xfmr",)}
 
 
@@ -31,9 +35,57 @@ def lend(folder: Path, model: bool) -> None:
             shutil.copytree(_kept(part), folder, dirs_exist_ok=True)
 
 
+def settle(path: Path, folder: Path) -> Path | None:
+    """A copy, at a place that stays, of a learner's file that compiles loops; `folder` gets what was kept of it.
+
+    Numba tells sources apart by their place and time, so a file in a folder that is thrown away would be compiled anew
+    in every run. The place is named after the contents. None for a file that compiles nothing, or without a place.
+    """
+    try:
+        content = path.read_bytes()
+        if b"numba" not in content and b"compiled" not in content:
+            return None
+        digest = hashlib.sha256(content).hexdigest()[:24]
+        place = _cache() / "files" / digest / path.name
+        if not place.is_file() or place.read_bytes() != content:
+            place.parent.mkdir(parents=True, exist_ok=True)
+            with tempfile.NamedTemporaryFile(dir=place.parent, delete=False) as file:
+                file.write(content)
+            Path(file.name).replace(place)
+            _forget_oldest(place.parent.parent)
+        for kept in (place.parent / "compiled").glob("*"):
+            shutil.copytree(kept, folder / kept.name, dirs_exist_ok=True)
+    except OSError:
+        return None
+    return place
+
+
+def keep(folder: Path, files: Iterable[Path]) -> None:
+    """Keep what a run compiled of files that `settle` placed. Only runs of the very same file will load it."""
+    for path in files:
+        with contextlib.suppress(OSError):
+            for made in folder.glob(f"{path.parent.name}_*"):  # Numba names a sub-folder after the source's folder
+                target = path.parent / "compiled" / made.name
+                if not target.is_dir():
+                    with tempfile.TemporaryDirectory(dir=path.parent) as part:
+                        shutil.copytree(made, Path(part, "copy"))
+                        target.parent.mkdir(exist_ok=True)
+                        Path(part, "copy").rename(target)
+
+
+def _forget_oldest(folder: Path) -> None:
+    places = sorted(folder.iterdir(), key=lambda place: place.stat().st_mtime)
+    for old in places[:-KEPT_FILES]:
+        shutil.rmtree(old, ignore_errors=True)
+
+
+def _cache() -> Path:
+    return user_cache_path("tinyllm", appauthor=False) / "compiled"
+
+
 def _kept(part: str) -> Path:
     """The folder with the compiled loops of a part of the package, filled if it is not there."""
-    target = user_cache_path("tinyllm", appauthor=False) / "compiled" / f"{part}-{_key(part)}"
+    target = _cache() / f"{part}-{_key(part)}"
     if not target.is_dir():
         target.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix="part-", dir=target.parent) as made:

@@ -1,7 +1,7 @@
 """Hostile and unlucky submissions: each gets the right verdict, the right exit code and a sentence, in time.
 
-The files are in hostile/, one misfortune each, as answers to M07.1 (its tests are quick) or as suites of a learner's own.
-@COURSE@ and @WORKSPACE@ in them become paths. After each, the course and the learner's files must be as they were.
+The files are in hostile/, one misfortune each, as answers to M07.1 (its tests are quick) or as suites of a learner's
+own. @COURSE@ and @WORKSPACE@ in them become paths. After each, the course and the learner's files must be as they were.
 """
 
 import os

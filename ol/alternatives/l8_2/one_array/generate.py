@@ -52,7 +52,7 @@ class Round(NamedTuple):
     @property
     def emitted(self) -> tuple[int, ...]:
         """The tokens of this round, in order."""
-        return tuple([*self.draft[: self.accepted], self.token])
+        return (*self.draft[: self.accepted], self.token)
 
 
 @dataclass

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
@@ -9,7 +11,7 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 class _Layer:
     """Keys and values of one layer, and how many positions of them are written."""
 
-    def __init__(self, shape: tuple[int, int, int, int], dtype: np.dtype[np.floating]) -> None:
+    def __init__(self, shape: tuple[int, int, int, int], dtype: np.dtype[Any]) -> None:
         self.pair = (np.zeros(shape, dtype), np.zeros(shape, dtype))
         self.n = 0
 

@@ -240,7 +240,8 @@ def speculative_generate(
     cache = _cache_for(target, len(out.prompt_ids) + out.room(), kv_dtype)
     rng = request_rng(p.seed or 0)
     tally = _Tally()
-    while out.finish_reason is None:
+    done = out.finish_reason is not None
+    while not done:
         everything = [*out.prompt_ids, *out.ids]
         most = min(int(k), out.room() - 1)
         ids: list[int] = []
@@ -260,13 +261,14 @@ def speculative_generate(
             out.draw(rows[i])
             logprob = float(token_logprobs(rows[i], p, out.ids, out.prompt_ids)[token])
             out.add(token, logprob)
-            if out.finish_reason is not None:
+            if done := out.finish_reason is not None:
                 break
         kind = "bonus" if n == len(ids) else "correction"
         this = Round(tuple(int(x) for x in ids), n, emitted[-1], kind)
         out.end_round(this)
         if on_round is not None and on_round(this) is False:
             out.cancel()
+            done = True
     return out.result(
         drafted=float(tally.drafted),
         accepted=float(tally.accepted),
