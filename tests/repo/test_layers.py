@@ -14,6 +14,8 @@ LAYERS: list[set[str]] = [
     {"tinyllm.infer.sample", "tinyllm.infer.kvcache"},
     {"tinyllm.infer.generate"},
     {"tinyllm.infer.spec"},
+    {"tinyllm.infer.vector_cases"},
+    {"tinyllm.infer.vectors"},
     {"tinyllm.zoo"},
     {"tinyllm.smollm2_text"},
     {"tinyllm.smollm2"},
