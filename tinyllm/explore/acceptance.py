@@ -6,16 +6,20 @@ alpha + ... + alpha^k of them on average (Leviathan, Kalman and Matias 2023, sec
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
 from numpy.typing import ArrayLike, NDArray
 
-from tinyllm.explore.figure import PALETTE, new_figure, show
+from tinyllm.explore.figure import PALETTE, Canvas, new_figure, show
+from tinyllm.explore.shell import Explorable, Slider
 
 LONGEST = 16  # the largest k that is drawn
+HEIGHT = 2.7  # of the picture, in inches
 
 
 class Acceptance(NamedTuple):
@@ -82,12 +86,13 @@ def in_words(alpha: float, cost: float, k: int, runs: Iterable[Run] = ()) -> str
 def draw(axes: Iterable[Axes], alpha: float, cost: float, k: int, runs: Iterable[Run] = ()) -> None:
     """Three pictures: tokens per pass and acceptance rate over alpha at this `k`, speedup over k at this `alpha`."""
     tokens_ax, rate_ax, speed_ax = axes
-    grid = np.linspace(0, 1, 101)
+    grid = np.linspace(0, 1, 51)
     curves = [compute(a, cost, [k]) for a in grid]
     now = compute(alpha, cost, [k])
     tokens_ax.plot(grid, [c.tokens[0] for c in curves], color=PALETTE["target"])
     tokens_ax.plot([alpha], now.tokens, "o", color=PALETTE["rejected"], markersize=8)
-    tokens_ax.set(xlabel="alpha", title=f"tokens per pass, k = {k}", xlim=(-0.02, 1.02), ylim=(0, k + 1.6))
+    highest = next(room for room in (5, 9, LONGEST + 1) if k < room)  # an axis that changes rarely is easier to compare
+    tokens_ax.set(xlabel="alpha", title=f"tokens per pass, k = {k}", xlim=(-0.02, 1.02), ylim=(0, highest + 0.6))
     rate_ax.plot(grid, grid, ":", color=PALETTE["line"], linewidth=1)
     rate_ax.plot(grid, [c.rate[0] for c in curves], color=PALETTE["target"])
     rate_ax.plot([alpha], now.rate, "o", color=PALETTE["rejected"], markersize=8)
@@ -102,34 +107,30 @@ def draw(axes: Iterable[Axes], alpha: float, cost: float, k: int, runs: Iterable
     speed_ax.plot([best], [lengths.speedup[best]], "*", color=PALETTE["kept"], markersize=13)
     speed_ax.plot([k], now.speedup, "o", color=PALETTE["rejected"], markersize=8)
     speed_ax.axhline(1, color=PALETTE["line"], linewidth=0.8)
-    speed_ax.set(xlabel="k", title=f"speedup, best k = {best}", ylim=(0, 1.1 * lengths.speedup.max()))
+    top = math.ceil(2.2 * lengths.speedup.max()) / 2  # in halves, so that the axis does not creep along with a slider
+    speed_ax.set(xlabel="k", title=f"speedup, best k = {best}", xlim=(-0.6, LONGEST + 0.6), ylim=(0, top))
 
 
 def picture(alpha: float, cost: float, k: int, runs: Iterable[Run] = ()) -> None:
     """Show `draw` with its words under it."""
     held = list(runs)
-    figure, axes = new_figure(columns=3, height=2.7)
+    figure, axes = new_figure(columns=3, height=HEIGHT)
     draw(axes, alpha, cost, k, held)
     show(figure, in_words(alpha, cost, k, held))
 
 
-def widget(runs: Iterable[Run] = ()) -> Any:
-    """Sliders for alpha, k and the draft's cost over `picture`; `runs` are drawn as squares at their k."""
-    import ipywidgets as widgets  # only here: the rest of this module runs without a notebook
-
+def widget(runs: Iterable[Run] = ()) -> Explorable:
+    """Sliders for alpha, k and the draft's cost over the picture; `runs` are drawn as squares at their k."""
     held = list(runs)
-    wide = {"style": {"description_width": "110px"}, "layout": widgets.Layout(width="420px")}
-    alpha = widgets.FloatSlider(value=0.8, min=0, max=1, step=0.01, description="alpha", **wide)
-    k = widgets.IntSlider(value=4, min=0, max=LONGEST, description="k, draft tokens", **wide)
-    cost = widgets.FloatSlider(value=0.05, min=0, max=1, step=0.01, description="cost of a draft", **wide)
-    for slider, means in (
-        (alpha, "how often a draft token is kept"),
-        (k, "draft tokens per round"),
-        (cost, "time of one draft token, in target passes"),
-    ):
-        slider.tooltip = means
-    out = widgets.interactive_output(
-        lambda alpha, k, cost: picture(alpha, cost, k, held), {"alpha": alpha, "k": k, "cost": cost}
+    return Explorable(
+        "acceptance",
+        [
+            Slider("alpha", "alpha", "how often a draft token is kept", 0.0, 1.0, 0.01, 0.8),
+            Slider("k", "k, draft tokens", "draft tokens per round", 0, LONGEST, 1, 4),
+            Slider("cost", "cost of a draft token", "its time, in target passes", 0.0, 1.0, 0.01, 0.05),
+        ],
+        partial(draw, runs=held),
+        partial(in_words, runs=held),
+        Canvas(columns=3, height=HEIGHT),
+        {"longest": LONGEST, "runs": [run._asdict() for run in held]},
     )
-    out.layout = widgets.Layout(height="390px")  # fixed, so that the page does not jump while it is redrawn
-    return widgets.VBox([alpha, k, cost, out])
