@@ -485,3 +485,44 @@ def milestone(
     else:
         _print_verdict(out, verdict)
     raise typer.Exit(verdict.exit_code)
+
+
+@app.command()
+def conform(
+    command: Annotated[list[str], typer.Argument(metavar="-- CMD...", help="Any program, with its arguments.")],
+    section: Annotated[
+        list[str] | None, typer.Option(help="Only this part, such as lookup; may be given again.")
+    ] = None,
+    patience: Annotated[float, typer.Option(min=0.1, help="Seconds that may pass between two answers.")] = 20.0,
+    as_json: AsJson = False,
+) -> None:
+    """Hold another engine to this one: the shared vectors, one JSON line a case.
+
+    \b
+    ol conform -- python -m tinyllm.infer.vectors answer      the package itself
+    ol conform -- ports/rust/target/release/conform           the Rust port
+    ol conform --section lookup -- ./my-engine --vectors      a part of it
+
+    The program answers each line of its standard input with one line on its
+    standard output; chapter 15 says what is asked and how to answer.
+
+    Exit codes: 0 every case agrees, 1 a case differs or the program does not
+    answer as agreed, 2 it cannot be started.
+    """
+    from ol.conform import hold, read
+
+    try:
+        report = hold(command, read(only=section or ()), patience)
+    except ValueError as error:
+        _say(f"{str(error)[0].upper()}{str(error)[1:]}")
+        raise typer.Exit(USAGE) from error
+    except OSError as error:
+        _say(f"{command[0]} cannot be started: {error.strerror}.")
+        raise typer.Exit(USAGE) from error
+    if as_json:
+        _print_json(report.to_json())
+    else:
+        out, text = _out(), report.text()
+        head, verdict, rest = text.partition("PASS" if report.passed else "FAIL")
+        out.print(Text.assemble(head, (verdict, "bold green" if report.passed else "bold red"), rest))
+    raise typer.Exit(report.exit_code)

@@ -81,7 +81,7 @@ def _call(rng: PCG32, name: str, n: int = 0) -> Any:
 
 
 def _categorical(case: Case) -> Answer:
-    return {"id": sample_categorical(case["p"], case["u"])}
+    return {"outcome": sample_categorical(case["p"], case["u"])}
 
 
 def _rejection(case: Case) -> Answer:
@@ -250,7 +250,7 @@ SECTIONS: dict[str, Section] = {
     ),
     "categorical": Section(
         "The outcome of the distribution p for the uniform u.",
-        {"id": (EXACT, "the outcome")},
+        {"outcome": (EXACT, "the id that comes out")},
         _categorical,
     ),
     "rejection": Section(

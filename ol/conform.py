@@ -1,0 +1,499 @@
+"""`ol conform`: another engine against the shared vectors, one JSON line a case and one JSON line an answer.
+
+The program is any command, in any language. It gets every case of `tests/vectors/` on its standard input and answers
+each on its standard output, in order; what it does on standard error is its own business. Whatever it does instead
+(hang, die, print something else) becomes one sentence, and its process is ended.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+import queue
+import signal
+import subprocess
+import textwrap
+import threading
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import IO, Any
+
+from ol.course import ROOT
+
+VECTORS = ROOT / "tests" / "vectors"
+FIRST = "exp_log"  # the section that says whether the program's exp and log are those of the files
+MAX_ULPS = 8  # further apart than this no two libraries are
+PATIENCE = 20.0  # seconds between two answers
+LONGEST_LINE = 1_000_000
+WIDTH = 80
+
+
+@dataclass(frozen=True)
+class Section:
+    """One file of vectors: its cases, how each key of an answer is compared and what it means, and its rules."""
+
+    name: str
+    about: str
+    answers: Mapping[str, Sequence[str]]  # key -> (how it is compared, what it means)
+    rules: Mapping[str, str]
+    cases: Sequence[Mapping[str, Any]]
+
+    def asked(self, case: Mapping[str, Any]) -> dict[str, Any]:
+        """What the program is told: the case without its rule and its answers."""
+        return {key: value for key, value in case.items() if key != "rule" and key not in self.answers}
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One case that was answered otherwise, with everything needed to work on it."""
+
+    section: str
+    number: int  # of the case in its section, from 1
+    of: int
+    name: str
+    rule: str
+    rule_text: str
+    key: str
+    means: str
+    where: str  # inside the answer, such as "rounds[2][1]", and what is wrong there
+    asked: Mapping[str, Any]
+    expected: Mapping[str, Any]
+    answered: Mapping[str, Any]
+
+    def text(self) -> str:
+        """The difference in full."""
+        lines = [
+            f'First difference: {self.section}, case {self.number} of {self.of}, "{self.name}"',
+            _wrap(f"The rule ({self.rule}): {self.rule_text}"),
+            _wrap(f"{self.key} is {self.means}." if self.means else ""),
+            _wrap(self.where),
+            "",
+            f"asked     {_json(self.asked)}",
+            f"expected  {_json(self.expected)}",
+            f"answered  {_json(self.answered)}",
+        ]
+        return "\n".join(line for line in lines if line or line == "")
+
+
+@dataclass
+class Tally:
+    """One section's count. `ulps`: the largest difference in a value through exp or log; `rounded`: how many differ."""
+
+    section: str
+    cases: int
+    answered: int = 0
+    wrong: int = 0
+    rounded: int = 0
+    ulps: int = 0
+
+
+@dataclass
+class Report:
+    """What holding a program to the vectors came to."""
+
+    tallies: list[Tally]
+    first: Difference | None = None
+    broken_rules: dict[str, int] = field(default_factory=dict)  # rule -> cases that differ
+    fault: str = ""  # why the talk broke off, or what was wrong with how it ended
+    errors: str = ""  # the end of what the program wrote on standard error, where there was a fault
+    same_library: bool = True  # exp and log gave the files' values, to the bit
+
+    @property
+    def passed(self) -> bool:
+        """Every case was answered, and as the files have it."""
+        return not self.fault and self.first is None
+
+    @property
+    def exit_code(self) -> int:
+        """0 pass, 1 fail."""
+        return 0 if self.passed else 1
+
+    def to_json(self) -> dict[str, Any]:
+        """The report as plain data."""
+        return {**asdict(self), "passed": self.passed, "exit_code": self.exit_code}
+
+    def text(self) -> str:
+        """The report for a terminal: the sections, the verdict, and the first difference in full."""
+        rows = [f"{'section':16}{'cases':>6}{'answered':>10}{'differ':>8}"]
+        for tally in self.tallies:
+            row = f"{tally.section:16}{tally.cases:>6}{tally.answered:>10}{tally.wrong or '-':>8}"
+            far = f"   {tally.rounded} values up to {tally.ulps} ulp off" if tally.rounded else ""
+            rows.append(row + far)
+        parts = ["\n".join(rows), _wrap(self._verdict())]
+        if self.errors:
+            parts.append("The end of its standard error:\n" + textwrap.indent(self.errors, "    "))
+        if self.first is not None:
+            parts.append(self.first.text())
+            ranked = ", ".join(
+                f"{rule} {n}" for rule, n in sorted(self.broken_rules.items(), key=lambda pair: -pair[1])
+            )
+            parts.append(_wrap(f"Cases that differ, by rule: {ranked}."))
+        return "\n\n".join(parts)
+
+    def _verdict(self) -> str:
+        cases, wrong = sum(t.cases for t in self.tallies), sum(t.wrong for t in self.tallies)
+        answered, rounded = sum(t.answered for t in self.tallies), sum(t.rounded for t in self.tallies)
+        if self.fault:
+            return f"FAIL: {self.fault}"
+        if wrong:
+            return f"FAIL: {wrong} of {cases} cases differ.{self._platform()}"
+        if rounded:
+            return f"PASS: all {cases} cases agree, but not to the bit.{self._platform()}"
+        return f"PASS: all {answered} cases agree, to the bit."
+
+    def _platform(self) -> str:
+        if self.same_library:
+            return ""
+        most = max(tally.ulps for tally in self.tallies)
+        return (
+            f" This program's exp and log are not those of the machine that wrote the vectors, so values that go "
+            f"through them may differ by up to {MAX_ULPS} ulp; here they differ by up to {most}."
+        )
+
+
+def _wrap(text: str) -> str:
+    return textwrap.fill(text, WIDTH, break_long_words=False, break_on_hyphens=False)
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, separators=(",", ":"))
+
+
+# The files.
+
+
+def read(folder: Path = VECTORS, only: Iterable[str] = ()) -> list[Section]:
+    """The sections, in the order of the contract; `only` some of them (the first one is always there).
+
+    ValueError for a section that does not exist.
+    """
+    found = {}
+    for path in folder.glob("*.json"):
+        data = json.loads(path.read_text(encoding="utf-8"))
+        found[data["section"]] = Section(*(data[k] for k in ("section", "about", "answers", "rules", "cases")))
+    order = [name for name in ORDER if name in found] + sorted(found.keys() - set(ORDER))
+    if unknown := sorted(set(only) - found.keys()):
+        raise ValueError(f"there is no section {unknown[0]!r}; there are {', '.join(order)}.")
+    return [found[name] for name in order if not set(only) or name in {FIRST, *only}]
+
+
+# What a later section needs comes before it, so the first difference is the nearest to its cause.
+ORDER = (
+    FIRST,
+    "generator",
+    "categorical",
+    "rejection",
+    "sampler",
+    "lookup",
+    "context_ngram",
+    "ngram_draft",
+    "verification",
+    "generation",
+)
+
+
+# The comparison.
+
+
+def ulps_apart(a: float, b: float, least: float = 0.0) -> int:
+    """How many units in the last place lie between two finite floats, in units no finer than those of `least`."""
+    return math.ceil(abs(a - b) / math.ulp(max(abs(a), abs(b), least)))
+
+
+@dataclass
+class _Comparison:
+    """One value of an answer against what the files have."""
+
+    how: str
+    allowed: int  # ulps, where `how` is not "exact"
+    rounded: int = 0
+    ulps: int = 0
+
+    def difference(self, expected: Any, got: Any, where: str) -> str:
+        """What is wrong, as a sentence that begins with the place; empty when nothing is."""
+        if isinstance(expected, list):
+            if not isinstance(got, list):
+                return f"{where} must be a list, but is {_json(got)}."
+            inside = (
+                self.difference(e, g, f"{where}[{i}]") for i, (e, g) in enumerate(zip(expected, got, strict=False))
+            )
+            if wrong := next(filter(None, inside), ""):
+                return wrong
+            if len(expected) != len(got):
+                return f"{where} must have {len(expected)} items, but has {len(got)}."
+            return ""
+        if isinstance(expected, float) and isinstance(got, int | float) and not isinstance(got, bool):
+            return self._floats(expected, float(got), where)
+        if type(expected) is not type(got) or expected != got:
+            return f"{where} must be {_json(expected)}, but is {_json(got)}."
+        return ""
+
+    def _floats(self, expected: float, got: float, where: str) -> str:
+        if expected == got:
+            return ""
+        apart = ulps_apart(expected, got, 1.0 if self.how == "logprob" else 0.0)
+        if self.how != "exact":
+            self.rounded, self.ulps = self.rounded + 1, max(self.ulps, apart)
+            if apart <= self.allowed:
+                return ""
+        sentence = f"{where} must be {expected!r}, but is {got!r}: {apart} ulp apart."
+        if self.how != "exact" and apart <= MAX_ULPS:
+            sentence += " Your exp and log agree with the files to the bit, so this is a sum in another order"
+            sentence += " or one rounding more or less."
+        return sentence
+
+
+class Judge:
+    """Takes answers in order and keeps the report.
+
+    Whether a value that goes through exp or log may differ is settled by the first section: not where the program's
+    own exp and log give the files' values.
+    """
+
+    def __init__(self, sections: Sequence[Section]) -> None:
+        self.sections = sections
+        self.report = Report([Tally(section.name, len(section.cases)) for section in sections])
+
+    def take(self, at: int, number: int, answered: Mapping[str, Any]) -> None:
+        """Compare the answer to case `number` (from 0) of section `at`."""
+        section, tally = self.sections[at], self.report.tallies[at]
+        case = section.cases[number]
+        tally.answered += 1
+        allowed = MAX_ULPS if section.name == FIRST or not self.report.same_library else 0
+        found: tuple[str, str] | None = None  # key, what is wrong
+        if "error" in answered:
+            found = ("error", f"The program answered with an error: {answered['error']}")
+        for key, (how, _) in section.answers.items():
+            comparison = _Comparison(how, allowed)
+            if found is None and key not in answered:
+                found = (key, f"The answer lacks the key {key}.")
+            elif found is None and (wrong := comparison.difference(case[key], answered[key], key)):
+                found = (key, wrong)
+            tally.rounded += comparison.rounded
+            tally.ulps = max(tally.ulps, comparison.ulps)
+        if section.name == FIRST and tally.rounded:
+            self.report.same_library = False
+        if found is None:
+            return
+        tally.wrong += 1
+        broken = self.report.broken_rules
+        broken[case["rule"]] = broken.get(case["rule"], 0) + 1
+        if self.report.first is None:
+            key, wrong = found
+            self.report.first = Difference(
+                section.name,
+                number + 1,
+                len(section.cases),
+                case["name"],
+                case["rule"],
+                section.rules[case["rule"]],
+                key,
+                section.answers[key][1] if key in section.answers else "",
+                wrong,
+                section.asked(case),
+                {k: case[k] for k in section.answers},
+                answered,
+            )
+
+
+# The talk with the program.
+
+
+class Fault(Exception):
+    """The program did not answer as agreed; the message is a sentence about it."""
+
+
+class _Program:
+    """A running command: its input is fed by one thread, what it prints is collected by two others."""
+
+    def __init__(self, command: Sequence[str], asked: Sequence[str]) -> None:
+        self.process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=os.name == "posix",  # so that whatever it starts can be ended with it
+        )
+        self._printed: queue.Queue[bytes] = queue.Queue(maxsize=64)
+        self._ending = threading.Event()
+        self._tail = b""
+        process = self.process
+        assert process.stdin and process.stdout and process.stderr
+        for target, words in (
+            (self._feed, (process.stdin, asked)),
+            (self._listen, (process.stdout,)),
+            (self._overhear, (process.stderr,)),
+        ):
+            threading.Thread(target=target, args=words, daemon=True).start()
+
+    def _feed(self, pipe: IO[bytes], asked: Sequence[str]) -> None:
+        with contextlib.suppress(OSError, ValueError):  # it may have died, or not want to read
+            for line in asked:
+                pipe.write(line.encode("utf-8") + b"\n")
+            pipe.close()
+
+    def _listen(self, pipe: IO[bytes]) -> None:
+        more = True
+        with contextlib.suppress(OSError, ValueError):
+            while more and not self._ending.is_set():
+                chunk = os.read(pipe.fileno(), 65536)
+                more = chunk != b""
+                self._put(chunk)
+            return
+        self._put(b"")
+
+    def _put(self, chunk: bytes) -> None:
+        while not self._ending.is_set():
+            with contextlib.suppress(queue.Full):
+                self._printed.put(chunk, timeout=0.2)
+                return
+
+    def _overhear(self, pipe: IO[bytes]) -> None:
+        with contextlib.suppress(OSError, ValueError):
+            while chunk := os.read(pipe.fileno(), 65536):
+                self._tail = (self._tail + chunk)[-4000:]
+
+    def lines(self, patience: float) -> Iterator[bytes]:
+        """Each line it prints, without its end; TimeoutError when nothing whole comes for `patience` seconds.
+
+        The first line may take three times as long: the program has to start.
+        """
+        rest = b""
+        deadline = time.monotonic() + 3 * patience
+        while True:
+            try:
+                chunk = self._printed.get(timeout=max(0.0, deadline - time.monotonic()))
+            except queue.Empty:
+                raise TimeoutError from None
+            *whole, rest = (rest + chunk).split(b"\n")
+            for line in whole:
+                yield line
+                deadline = time.monotonic() + patience
+            if len(rest) > LONGEST_LINE or (not chunk and rest):
+                yield rest
+                rest = b""
+            if not chunk:
+                return
+
+    def ended(self, patience: float) -> int | None:
+        """Its exit code once it has ended, or None when it has not within `patience` seconds."""
+        try:
+            return self.process.wait(patience)
+        except subprocess.TimeoutExpired:
+            return None
+
+    def end(self) -> None:
+        """End it and whatever it started."""
+        self._ending.set()
+        if os.name == "posix":
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.kill()
+        self.process.wait()
+
+    def errors(self) -> str:
+        """The last lines it wrote on standard error."""
+        lines = self._tail.decode("utf-8", errors="replace").strip().splitlines()[-8:]
+        return "\n".join(line[:200] for line in lines)
+
+
+def hold(command: Sequence[str], sections: Sequence[Section], patience: float = PATIENCE) -> Report:
+    """Ask the program every case of `sections` and compare what it answers.
+
+    `patience` is how many seconds may pass between two answers. OSError when the command cannot be started.
+    """
+    judge = Judge(sections)
+    order = [(at, number) for at, section in enumerate(sections) for number in range(len(section.cases))]
+    asked = []
+    for i, (at, number) in enumerate(order):
+        section = sections[at]
+        asked.append(_json({"id": i, "section": section.name, **section.asked(section.cases[number])}))
+    program = _Program(command, asked)
+    try:
+        _talk(program, judge, order, patience)
+    except Fault as fault:
+        judge.report.fault = str(fault)
+        program.end()
+        judge.report.errors = program.errors()
+    finally:
+        program.end()
+    return judge.report
+
+
+def _talk(program: _Program, judge: Judge, order: Sequence[tuple[int, int]], patience: float) -> None:
+    lines = program.lines(patience)
+    for i, (at, number) in enumerate(order):
+        case = judge.sections[at].cases[number]
+        so_far = f'{i} of {len(order)} answers; the case was "{case["name"]}" of {judge.sections[at].name}'
+        try:
+            line = next(lines, None)
+        except TimeoutError:
+            seconds = patience if i else 3 * patience
+            raise Fault(f"the program hangs: no answer for {seconds:g} seconds after {so_far}.") from None
+        if line is None:
+            raise Fault(_death(program.ended(5.0), so_far))
+        judge.take(at, number, _answer(line, i, case["name"]))
+    try:
+        extra = next(lines, None)
+    except TimeoutError:
+        raise Fault(f"the program answered everything, but did not end {patience:g} s after its input ended.") from None
+    if extra is not None:
+        raise Fault(f"the program answered everything and then printed {_shown(extra)}; only answers belong there.")
+    code = program.ended(patience)
+    if code is None:
+        raise Fault("the program answered everything and closed its output, but does not end.")
+    if code != 0:
+        raise Fault(f"the program answered everything and then ended {_ending(code)}; it must end with exit code 0.")
+
+
+def _answer(line: bytes, wanted: int, name: str) -> dict[str, Any]:
+    """The answer in a line; Fault when it is no JSON object, or the answer to another case."""
+    where = f'where the answer to id {wanted}, "{name}", belongs'
+    if len(line) > LONGEST_LINE:
+        raise Fault(f"the program printed a line of over {LONGEST_LINE:,} bytes {where}: {_shown(line)}.")
+    try:
+        answered = json.loads(line.decode("utf-8"), parse_constant=_no_constant)
+    except _BareConstant as constant:
+        raise Fault(f'the program printed a bare {constant} {where}; JSON has none, write the string "inf".') from None
+    except (ValueError, RecursionError):
+        answered = None
+    if not isinstance(answered, dict):
+        raise Fault(
+            f"the program printed {_shown(line)} {where}. Each line of its standard output is one JSON object; "
+            "anything else it has to say goes to standard error."
+        )
+    given = answered.pop("id", None)
+    if given != wanted or isinstance(given, bool):
+        raise Fault(f"the program answered id {_json(given)} {where}: answers come in the order of the cases.")
+    return answered
+
+
+class _BareConstant(Exception):
+    """NaN or Infinity outside a string."""
+
+
+def _no_constant(name: str) -> None:
+    raise _BareConstant(name)
+
+
+def _shown(line: bytes) -> str:
+    text = line.decode("utf-8", errors="replace")
+    return "an empty line" if not text.strip() else repr(text[:80] + "..." if len(text) > 80 else text)
+
+
+def _death(code: int | None, so_far: str) -> str:
+    if code is None:
+        return f"the program closed its output after {so_far}, but did not end."
+    return f"the program ended {_ending(code)} after {so_far}."
+
+
+def _ending(code: int) -> str:
+    if code >= 0:
+        return f"with exit code {code}"
+    with contextlib.suppress(ValueError):
+        return f"by the signal {signal.Signals(-code).name}"
+    return f"by signal {-code}"
