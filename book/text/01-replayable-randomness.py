@@ -70,8 +70,8 @@ assert [s % 2 for s in states] == [0, 1] * 8 and [s % 4 for s in states] == [0, 
 # $2^j$. It cannot be otherwise, since multiplying and adding carry upwards only: the last $j$ bits of the next state
 # depend on the last $j$ bits of this one and on nothing else. The high bits are the ones worth having.
 #
-# The picture shows 40 states of the real, 64-bit walk, one state a row, a dark square for a 1. **Predict** which side
-# shows stripes. Beside it stands what we will make of these states.
+# So never show the state; show something made of its better bits. Here is the real walk over 64 bits, and beside it the
+# function that makes 32 bits of a state. It is explained below; first see what it does.
 
 # %%
 MASK64, MASK32 = 2**64 - 1, 2**32 - 1
@@ -83,27 +83,37 @@ def step(state, inc):
 
 
 def output(state):
-    """32 bits made from a state: fold the high bits down, keep 32, turn them round by the top five."""
+    """32 bits made from a state: fold the high bits down, keep 32, turn them round."""
     folded = ((state >> 18) ^ state) >> 27 & MASK32
     turn = state >> 59
     return (folded >> turn | folded << (32 - turn)) & MASK32
 
 
-def bits(number, width):
-    return [number >> i & 1 for i in reversed(range(width))]
+# %% [markdown]
+# The picture shows 40 steps, one a row, a dark square for a 1. **Predict** which of the three panels shows stripes.
+
+# %%
+def lowest_bits(number, count=12):
+    return [number >> i & 1 for i in reversed(range(count))]
 
 
-rows = [2024]
-while len(rows) < 40:
-    rows.append(step(rows[-1], 109))
-figure, (left, right) = new_figure(columns=2, height=3.4)
-left.imshow([bits(s, 64) for s in rows], cmap="Greys", aspect="auto", interpolation="nearest")
-left.set(title="the state, 64 bits", xlabel="high bits  to  low bits", ylabel="step", xticks=[])
-right.imshow([bits(output(s), 32) for s in rows], cmap="Greys", aspect="auto", interpolation="nearest")
-right.set(title="the output, 32 bits", xlabel="high bits  to  low bits", xticks=[])
-show(figure, "Forty steps, a row each. Left, the state: towards the low bits at the right edge the columns become regular, "
-             "the last one alternating between 0 and 1. Right, the output: no stripes in any column.")
-assert [s & 1 for s in rows] == [0, 1] * 20
+walked = [2024]
+while len(walked) < 40:
+    walked.append(step(walked[-1], 109))
+panels = {
+    "state, top 12 bits": [lowest_bits(s >> 52) for s in walked],
+    "state, lowest 12": [lowest_bits(s) for s in walked],
+    "output, lowest 12": [lowest_bits(output(s)) for s in walked],
+}
+figure, axes = new_figure(columns=3, height=3.6)
+for ax, (title, rows) in zip(axes, panels.items()):
+    ax.imshow(rows, cmap="Greys", aspect="auto", interpolation="nearest")
+    ax.set(title=title, xticks=[], yticks=[])
+axes[0].set_ylabel("one step a row")
+show(figure, "Forty steps, a row each. The state's top bits look like noise. In its lowest bits the columns "
+             "are more regular the further right they are, and the last one alternates between 0 and 1. "
+             "The lowest bits of the output look like noise.")
+assert [s & 1 for s in walked] == [0, 1] * 20
 
 # %% [markdown]
 # ## The output is a hash of the state
@@ -235,18 +245,24 @@ assert low == F(1, 2)
 figure, (ax,) = new_figure(height=2.5)
 thirds = ["lowest third", "middle third", "highest third"]
 places = np.arange(3)
-ax.bar(places - 0.2, [float(low), float((1 - low) / 2), float((1 - low) / 2)], 0.4, color=PALETTE["rejected"], label="output % n")
+plain = [float(low), float((1 - low) / 2), float((1 - low) / 2)]
+ax.bar(places - 0.2, plain, 0.4, color=PALETTE["rejected"], label="output % n")
 ax.bar(places + 0.2, [1 / 3] * 3, 0.4, color=PALETTE["kept"], label="with refusals")
-ax.set(xticks=places, xticklabels=thirds, ylabel="probability", ylim=(0, 0.6), title="an integer below 3 * 2**30")
+ax.set(xticks=places, xticklabels=thirds, ylabel="probability", ylim=(0, 0.6))
+ax.set_title("an integer below 3 * 2**30")
 ax.legend(frameon=False)
-show(figure, "Plain remainders give the lowest third of the results with probability 1/2 and the two others with 1/4 each. "
-             "With refusals each third has 1/3.")
+show(figure, "Plain remainders give the lowest third of the results with probability 1/2 and the two "
+             "others with 1/4 each. With refusals each third has 1/3.")
 
+# %% [markdown]
+# Half of all results, where a third would be right: that is no rounding error. With refusals:
+
+# %%
 
 def below(self, n):
     if not 1 <= n <= 2**32:
         raise ValueError(f"below({n}): n must be from 1 to 2**32.")
-    refused = (2**32 - n) % n  # equal to 2**32 % n; a 32-bit port can compute 2**32 - n, not 2**32
+    refused = (2**32 - n) % n  # this is 2**32 % n, without 2**32 itself, which 32 bits cannot hold
     while (r := self.next_u32()) < refused:
         pass
     return r % n
@@ -259,8 +275,6 @@ print("below(10) of seed 0:", tens)
 assert tens == [1, 3, 4, 2, 5, 7, 2, 6]
 
 # %% [markdown]
-# Half of all results, where a third would be right: that is no rounding error.
-#
 # A price comes with it: `below` may draw more than once, so the *number* of draws depends on luck. For the same reason
 # the sampler later on uses uniforms, which always take exactly two outputs.
 #
@@ -323,7 +337,7 @@ print(PURPOSES)
 
 
 def mix64(z):
-    """Scramble 64 bits so that near inputs give unrelated outputs. Each line can be undone, so no two inputs collide."""
+    """Scramble 64 bits. Each step can be undone, so no two inputs collide."""
     z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9 & MASK64
     z = (z ^ z >> 27) * 0x94D049BB133111EB & MASK64
     return z ^ z >> 31
@@ -377,8 +391,9 @@ for u in (0.1, 0.25, 0.6):
     ax.annotate(f"u = {u}", (u, 0.27), (u, 0.75), ha="center", arrowprops={"arrowstyle": "->"})
 ax.set(xlim=(0, 1), ylim=(-0.4, 1), yticks=[], xticks=[0, 0.25, 0.75, 1])
 ax.spines["left"].set_visible(False)
-show(figure, "The interval from 0 to 1 in pieces: cat up to 0.25, dog up to 0.75, eel up to 1; owl, with probability 0, has no "
-             "piece. Arrows: u = 0.1 falls on cat, u = 0.25 on the border and so on dog, u = 0.6 on dog.")
+show(figure, "The interval from 0 to 1 in pieces: cat up to 0.25, dog up to 0.75, eel up to 1; owl, with "
+             "probability 0, has no piece. Arrows: u = 0.1 falls on cat, u = 0.6 on dog, and u = 0.25 on "
+             "the border between the two.")
 
 # %% [markdown]
 # **Predict** the token for $u = 0$, for $u = 0.25$ exactly, and for $u = 0.75$ exactly.
@@ -449,6 +464,44 @@ assert first_above([*tenths, 0.0], largest) == 9
 # order and says 1. Neither is wrong, but two engines that disagree here give two texts. So the order is fixed: left to right,
 # ascending ids, one rounding an addition.
 #
+# ## A text from a seed
+#
+# Put it together. The table below says what may follow each word; a text starts with *the* and ends at the full stop. Each
+# word takes one uniform of the `sample` stream. **Predict:** two tellers have the same table, but one lists *dog* before *cat*.
+# Same seed, same text?
+
+# %%
+NEXT = {
+    "the": {"cat": 0.5, "dog": 0.25, "owl": 0.25},
+    "cat": {"sat": 0.5, "saw": 0.5},
+    "dog": {"sat": 0.25, "saw": 0.75},
+    "owl": {"slept": 0.5, "saw": 0.5},
+    "saw": {"the": 1.0},
+    "sat": {".": 0.5, "and saw": 0.5},
+    "slept": {".": 1.0},
+    "and saw": {"the": 1.0},
+}
+
+
+def tell(seed, table):
+    stream, told = Stream(seed).substream("sample"), ["the"]
+    while told[-1] != ".":
+        follows = table[told[-1]]
+        told.append(list(follows)[first_above(follows.values(), stream.uniform())])
+    return " ".join(told)
+
+
+for seed in (0, 1, 2, 0):
+    print(f"seed {seed}:", tell(seed, NEXT))
+other = NEXT | {"the": {"dog": 0.25, "cat": 0.5, "owl": 0.25}}
+print("\nseed 0, dog listed first:", tell(0, other))
+assert tell(0, NEXT) == tell(0, NEXT) != tell(0, other)
+
+# %% [markdown]
+# The same distribution, and another text, because *dog* now owns another piece of $[0, 1)$. A replay needs the same
+# seed, the same order of draws, **and** the same order of ids. In a model's vocabulary each token has a number, and the
+# order is ascending.
+#
 # ## The same as the package
 #
 # That is all of `tinyllm.num.rng` and the heart of `tinyllm.prob.sampling`, which add checks and compiled loops. Prove
@@ -463,7 +516,8 @@ for seed in range(100):
     xs, ys = list(range(20)), list(range(20))
     mine.shuffle(xs), theirs.shuffle(ys)
     assert xs == ys and mine.below(2**31 + seed + 1) == theirs.below(2**31 + seed + 1)
-    assert [mine.uniform() for _ in range(3)] == theirs.uniforms(3).tolist() and mine.state() == theirs.state()
+    assert [mine.uniform() for _ in range(3)] == theirs.uniforms(3).tolist()
+    assert mine.state() == theirs.state()
     for purpose in PURPOSES:
         assert mine.substream(purpose).state() == theirs.substream(purpose).state()
     weights = theirs.uniforms(50) * (theirs.uniforms(50) < 0.7)  # some tokens cannot come
@@ -498,7 +552,7 @@ my_count = None  # your answer, a number
 if my_count is not None:
     pairs = [PCG32(seed).substream("sample").uniforms(2) for seed in range(100)]
     agree = sum(sample_categorical(p, a) == sample_categorical(p, b) for a, b in pairs)
-    print("right" if my_count == agree else "not yet; draw two uniforms a seed and compare the tokens they choose")
+    print("right" if my_count == agree else "not yet; compare the tokens that the two uniforms choose")
 
 # %% tags=["solution"]
 # Solution
@@ -522,9 +576,11 @@ my_refused = None  # your answer, a number
 my_chance = None  # your answer, a fraction
 if my_refused is not None:
     counts = results(100, 256, refuse=my_refused)
-    print("refused:", "right" if my_refused < 100 and len(set(counts)) == 1 else f"not yet; counts from {min(counts)} to {max(counts)}")
+    fair = my_refused < 100 and len(set(counts)) == 1
+    print("refused:", "right" if fair else f"not yet; results come from {min(counts)} to {max(counts)} times")
 if my_chance is not None:
-    print("chance:", "right" if my_chance == F(256 - 200, 256) else "not yet; how many of 256 equally likely outputs?")
+    fair = my_chance == F(256 - 200, 256)
+    print("chance:", "right" if fair else "not yet; how many of 256 equally likely outputs?")
 
 # %% tags=["solution"]
 # Solution
