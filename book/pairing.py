@@ -217,9 +217,12 @@ def execute(notebook: NotebookNode, folder: Path = BOOK) -> None:
 
 
 def _portable(output: NotebookNode) -> NotebookNode:
-    # A stored view has no model to show: JupyterLab would print an error box in its place.
+    # A stored view has no model to show: JupyterLab would print an error box in its place. What stands in for it is the
+    # form that an explorable has for a page without a kernel.
     if WIDGET in output.get("data", {}):
-        return nbformat.v4.new_output("display_data", data={"text/plain": WIDGET_NOTE})
+        html = output.data.get("text/html", "")
+        standing_in = {"text/html": html} if "tinyllm-explorable" in html else {}
+        return nbformat.v4.new_output("display_data", data={"text/plain": WIDGET_NOTE, **standing_in})
     return output
 
 

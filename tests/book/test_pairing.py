@@ -7,6 +7,8 @@ import nbformat
 import pairing
 import pytest
 
+from tinyllm.explore import acceptance
+
 TEXT = '''# %% [markdown]
 # # 01 A toy chapter
 #
@@ -204,3 +206,15 @@ def test_what_must_not_be_stored_is_named() -> None:
     tagged = new("a", execution_count=1, outputs=[portable], metadata={"tags": ["nbval-ignore-output"]})
     assert stored(tagged) == []
     assert "not folded" in stored(new("a", execution_count=1, metadata={"tags": ["solution"]}))[0]
+
+
+def test_an_explorable_is_stored_in_the_form_that_needs_no_kernel() -> None:
+    """The published page starts from it; a widget's own view would be an error box there.
+
+    KIND: unit.
+    """
+    shown = acceptance.widget()
+    view = nbformat.v4.new_output("display_data", data=shown._repr_mimebundle_())
+    assert pairing.WIDGET in view.data
+    stored_form = pairing._portable(view)
+    assert dict(stored_form.data) == {"text/plain": pairing.WIDGET_NOTE, "text/html": shown.fallback()}

@@ -17,6 +17,7 @@ import ipywidgets as widgets
 
 from tinyllm.explore.figure import PALETTE, Canvas
 
+NOTE = "Run this cell, and the sliders appear here."  # until a script or a kernel takes over
 LABEL = "150px"  # room for a label, so that the controls of all explorables line up
 
 
@@ -113,7 +114,8 @@ def fallback_html(name: str, controls: Sequence[dict[str, Any]], data: Mapping[s
     inside_script = text.replace("<", "\\u003c")  # no text of a token can end the element
     return (
         f'<div class="tinyllm-explorable" data-name="{html.escape(name)}">'
-        f'<script type="application/json">{inside_script}</script><p>{html.escape(words)}</p></div>'
+        f'<script type="application/json">{inside_script}</script><p>{html.escape(words)}</p>'
+        f'<p class="tinyllm-note">{NOTE}</p></div>'
     )
 
 
