@@ -10,6 +10,8 @@ BIN := $(if $(filter Windows_NT,$(OS)),Scripts,bin)
 PY := $(VENV)/$(BIN)/python
 READER := $(VENV)/for-reading
 AUTHOR := $(VENV)/for-authors
+SITE := .venv-site
+PUBLISHER := $(SITE)/for-the-site
 QUIETLY := --quiet --disable-pip-version-check
 CHAPTERS := $(sort $(wildcard book/[0-9][0-9]-*.ipynb))
 WORKERS ?= 2
@@ -22,7 +24,7 @@ NO_PYTHON = No usable Python: tinyllm needs version 3.11, 3.12 or 3.13 with the 
 $(if $(PYTHON),$(PYTHON) is none,there is none among $(CANDIDATES)). Install one (Debian, Ubuntu: python3 and \
 python3-venv), or name it: make $(or $(MAKECMDGOALS),setup) PYTHON=/path/to/python3.12
 
-.PHONY: help setup model lab test lint book bench constraints
+.PHONY: help setup model lab test lint book site bench constraints
 .DELETE_ON_ERROR:
 
 help:  ## say what there is to make
@@ -56,8 +58,10 @@ test: $(AUTHOR)  ## environment, model, and everything CI runs
 	@$(PY) -m tinyllm.zoo || echo "Going on without the model: its tests are skipped, or fail where CI is set."
 	@$(MAKE) --no-print-directory lint
 	$(PY) book/pairing.py check
-	$(PY) -m pytest -n $(WORKERS)
+	$(PY) -m pytest -n $(WORKERS) -m "not browser"
 	$(PY) -m pytest -n $(WORKERS) --dist loadfile --nbval book
+	@$(MAKE) --no-print-directory site
+	$(PY) -m pytest -n $(WORKERS) --dist loadfile -m browser tests/browser
 
 lint: $(AUTHOR)  ## ruff and mypy
 	$(PY) -m ruff check
@@ -66,11 +70,24 @@ lint: $(AUTHOR)  ## ruff and mypy
 book: $(AUTHOR)  ## pair every notebook with its text and execute it
 	$(PY) book/pairing.py run
 
+# Jupyter Book 1 needs an older Sphinx than goes with the rest, so it has an environment of its own.
+$(PUBLISHER): book/site/requirements.txt book/site/constraints.txt
+	@$(or $(PYTHON),false) -c '$(USABLE)' 2>/dev/null || { echo '$(NO_PYTHON)'; exit 1; }
+	@echo "Installing what writes the HTML book into $(SITE); the first time takes a minute"
+	@$(PYTHON) -m venv --clear $(SITE)
+	$(SITE)/$(BIN)/python -m pip install $(QUIETLY) -c book/site/constraints.txt -r book/site/requirements.txt
+	@touch $@
+
+site: $(PUBLISHER)  ## the book as HTML, in _build/html, from the notebooks as they are stored
+	$(SITE)/$(BIN)/jupyter-book build . -q -n -W --keep-going
+
 bench: $(READER)  ## every benchmark, one after the other
 	@for script in $(sort $(wildcard bench/[a-z]*.py)); do echo "== $$script"; $(PY) $$script || exit 1; done
 
 # One list for every Python and system it is tested to resolve on; markers say which line is for which.
-constraints: $(AUTHOR)  ## write constraints.txt anew, from the newest versions that go together
+PIN := $(PY) -m uv pip compile --quiet --universal --fork-strategy fewest --python-version 3.11 --upgrade \
+  --no-header --no-annotate --no-emit-index-url
+constraints: $(AUTHOR)  ## write both constraints.txt anew, from the newest versions that go together
 	$(PY) -m pip install --quiet uv
-	$(PY) -m uv pip compile --quiet --universal --fork-strategy fewest --python-version 3.11 --all-extras --upgrade \
-	  --no-header --no-annotate --no-emit-index-url --output-file constraints.txt pyproject.toml
+	$(PIN) --all-extras --output-file constraints.txt pyproject.toml
+	$(PIN) --output-file book/site/constraints.txt book/site/requirements.txt
