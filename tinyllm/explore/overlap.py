@@ -82,8 +82,7 @@ def draw(axes: Sequence[Axes], p: ArrayLike, q: ArrayLike) -> None:
     both.bar(places, found.shared, color=PALETTE["kept"])
     for more, less, colour, hatch in ((found.p, found.q, "target", ""), (found.q, found.p, "draft", "///")):
         height = np.maximum(more - less, 0)
-        looks = {"color": PALETTE[colour], "hatch": hatch, "edgecolor": "white", "linewidth": 0}
-        both.bar(places, height, bottom=found.shared, **looks)
+        both.bar(places, height, bottom=found.shared, color=PALETTE[colour], hatch=hatch, ec="white", lw=0)
     keys = (
         ("kept", f"both: kept, {found.alpha:.2f}"),
         ("target", f"only p: still missing, {found.tv:.2f}"),
