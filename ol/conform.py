@@ -26,6 +26,7 @@ from ol.course import ROOT
 
 VECTORS = ROOT / "tests" / "vectors"
 FIRST = "exp_log"  # the section that says whether the program's exp and log are those of the files
+SUMS = "ascending-sum"  # the rule that is broken where a float is a few ulps off
 MAX_ULPS = 8  # further apart than this no two libraries are
 PATIENCE = 20.0  # seconds between two answers
 LONGEST_LINE = 1_000_000
@@ -38,7 +39,7 @@ class Section:
 
     name: str
     about: str
-    answers: Mapping[str, Sequence[str]]  # key -> (how it is compared, what it means)
+    answers: Mapping[str, Sequence[str]]  # key -> (how it is compared, what it means, and maybe a rule of its own)
     rules: Mapping[str, str]
     cases: Sequence[Mapping[str, Any]]
 
@@ -212,6 +213,7 @@ class _Comparison:
     allowed: int  # ulps, where `how` is not "exact"
     rounded: int = 0
     ulps: int = 0
+    near: bool = False  # wrong by a few ulps, where the platform is no excuse
 
     def difference(self, expected: Any, got: Any, where: str) -> str:
         """What is wrong, as a sentence that begins with the place; empty when nothing is."""
@@ -241,8 +243,9 @@ class _Comparison:
             if apart <= self.allowed:
                 return ""
         sentence = f"{where} must be {expected!r}, but is {got!r}: {apart} ulp apart."
-        if self.how != "exact" and apart <= MAX_ULPS:
-            sentence += " Your exp and log agree with the files to the bit, so this is a sum in another order"
+        if self.how != "exact" and self.allowed < apart <= MAX_ULPS:
+            self.near = True
+            sentence += " Its exp and log agree with the files to the bit, so this is a sum in another order"
             sentence += " or one rounding more or less."
         return sentence
 
@@ -267,12 +270,14 @@ class Judge:
         found: tuple[str, str] | None = None  # key, what is wrong
         if "error" in answered:
             found = ("error", f"The program answered with an error: {answered['error']}")
-        for key, (how, _) in section.answers.items():
+        rule = case["rule"]
+        for key, (how, _, *own) in section.answers.items():
             comparison = _Comparison(how, allowed)
             if found is None and key not in answered:
                 found = (key, f"The answer lacks the key {key}.")
             elif found is None and (wrong := comparison.difference(case[key], answered[key], key)):
                 found = (key, wrong)
+                rule = SUMS if comparison.near else next(iter(own), rule)
             tally.rounded += comparison.rounded
             tally.ulps = max(tally.ulps, comparison.ulps)
         if section.name == FIRST and tally.rounded:
@@ -281,7 +286,7 @@ class Judge:
             return
         tally.wrong += 1
         broken = self.report.broken_rules
-        broken[case["rule"]] = broken.get(case["rule"], 0) + 1
+        broken[rule] = broken.get(rule, 0) + 1
         if self.report.first is None:
             key, wrong = found
             self.report.first = Difference(
@@ -289,8 +294,8 @@ class Judge:
                 number + 1,
                 len(section.cases),
                 case["name"],
-                case["rule"],
-                section.rules[case["rule"]],
+                rule,
+                section.rules[rule],
                 key,
                 section.answers[key][1] if key in section.answers else "",
                 wrong,

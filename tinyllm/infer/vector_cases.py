@@ -237,6 +237,9 @@ def rejection() -> Iterator[Case]:
     yield step("u = 0 keeps", "accept", p, q, 1, 0.0)
     yield step("u = 0 and p = 0: rejected", "accept", [0.0, 1.0], [0.5, 0.5], 0, 0.0)
     yield step("p above q: always kept", "accept", p, q, 0, math.nextafter(1.0, 0.0))
+    p, q = [0.5, 0.25, 0.25], [0.125, 0.125, 0.75]
+    for u in (0.0, 0.74, 0.75, 0.9, math.nextafter(0.75, 0.0)):
+        yield step(f"residual at {u!r}", "residual", p, q, 2, 0.99, u)
     pick, found = _Pick(107), 0
     while found < 4:  # where u < p / q and u q < p disagree
         p, q = pick.distribution(6, zeros=False), pick.distribution(6, zeros=False)
@@ -245,9 +248,6 @@ def rejection() -> Iterator[Case]:
             if u < 1.0 and (u < p[x] / q[x]) != (u * q[x] < p[x]):
                 found += 1
                 yield step(f"one division, {found}", "accept", p, q, x, u, pick.rng.uniform())
-    p, q = [0.5, 0.25, 0.25], [0.125, 0.125, 0.75]
-    for u in (0.0, 0.74, 0.75, 0.9, math.nextafter(0.75, 0.0)):
-        yield step(f"residual at {u!r}", "residual", p, q, 2, 0.99, u)
     for share in ([0.5, 0.5], [0.25, 0.75], [1 / 3, 1 / 3, 1 / 3]):
         yield step(f"p = q over {len(share)}", "residual-empty", share, share, 0, 0.999, 0.3)
     yield step("p = q, u = 0", "residual-empty", [0.5, 0.5], [0.5, 0.5], 1, 0.0, 0.0)
@@ -591,15 +591,19 @@ def generation() -> Iterator[Case]:
     yield request("one token", "plain", rows, prompt, None, max_tokens=1)
     yield request("penalties", "plain", rows, prompt, None, repetition_penalty=1.5, frequency_penalty=0.25)
     for name, draft in drafts.items():
+        yield request(f"{name}, room for one", "budget", rows, prompt, draft, 4, 1, temperature=0.0)
+        yield request(f"{name}, one place left", "budget", rows, prompt, draft, 4, 16, len(prompt) + 1, temperature=0.0)
+        yield request(f"{name}, no place left", "budget", rows, prompt, draft, 4, 16, len(prompt), temperature=0.0)
+    for name, draft in drafts.items():
         for k in (0, 1, 2, 4, 7):
             rule = "rollback" if k else "same-as-plain"
             yield request(f"greedy {name}, k {k}", rule, rows, prompt, draft, k, 24, temperature=0.0)
         weak: Knobs = {"temperature": 0.0, "frequency_penalty": 0.5, "repetition_penalty": 1.25}
         yield request(f"greedy {name}, penalties", "same-as-plain", rows, prompt, draft, 4, 24, **weak)
     for name, draft in drafts.items():
-        for max_tokens in (1, 2, 3, 5):
+        for max_tokens in (2, 3, 5):
             yield request(f"{name}, {max_tokens} tokens", "budget", rows, prompt, draft, 4, max_tokens, temperature=0.0)
-        for max_len in (5, 6, 7, 9, 12):
+        for max_len in (7, 9, 12):
             yield request(f"{name}, max_len {max_len}", "budget", rows, prompt, draft, 4, 16, max_len, temperature=0.0)
     for name, draft in drafts.items():
         for eos in range(6):
