@@ -223,6 +223,7 @@ def before(chosen: Module, workspace: Workspace, ref_deps: bool) -> Verdict | No
             "not started",
             f"nothing of {chosen.id} ({chosen.title}) is built in this folder: it is an engine "
             "of your own, in a language of your choice.",
+            next="Next: ol conform -- YOUR_PROGRAM",
         )
     return None
 

@@ -440,7 +440,7 @@ def _talk(program: _Program, judge: Judge, order: Sequence[tuple[int, int]], pat
             seconds = patience if i else 3 * patience
             raise Fault(f"the program hangs: no answer for {seconds:g} seconds after {so_far}.") from None
         if line is None:
-            raise Fault(_death(program.ended(5.0), so_far))
+            raise Fault(_death(program.ended(min(patience, 5.0)), so_far))
         judge.take(at, number, _answer(line, i, case["name"]))
     try:
         extra = next(lines, None)

@@ -249,7 +249,7 @@ def rejection() -> Iterator[Case]:
                 found += 1
                 yield step(f"one division, {found}", "accept", p, q, x, u, pick.rng.uniform())
     for share in ([0.5, 0.5], [0.25, 0.75], [1 / 3, 1 / 3, 1 / 3]):
-        yield step(f"p = q over {len(share)}", "residual-empty", share, share, 0, 0.999, 0.3)
+        yield step(f"p = q = {share}", "residual-empty", share, share, 0, 0.999, 0.3)
     yield step("p = q, u = 0", "residual-empty", [0.5, 0.5], [0.5, 0.5], 1, 0.0, 0.0)
     one, other = [0.5, 0.5, 0.0, 0.0], [0.0, 0.0, 0.25, 0.75]
     for x, v in product((2, 3), (0.0, 0.5)):
@@ -505,7 +505,7 @@ def verification() -> Iterator[Case]:
         rows = [_equal(6, [i]) for i in range(m)] + [pick.fine(6)]
         yield verify(f"bonus after {m}", "bonus", rows, list(range(m)), seed=m)
         yield verify(f"filtered bonus after {m}", "bonus", rows, list(range(m)), seed=m, top_k=2, temperature=0.5)
-    flat = [[2.0, 1.6, 0.3]] * 5
+    flat = [[2.0, 1.625, 0.25]] * 5
     yield verify("frequency", "row-history", flat, [0, 1, 0, 1], temperature=0.0, frequency_penalty=1.0)
     yield verify("presence", "row-history", flat, [0, 1, 2, 0], temperature=0.0, presence_penalty=1.0)
     strong: Knobs = {"repetition_penalty": 1e9}

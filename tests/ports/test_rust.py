@@ -1,0 +1,81 @@
+"""The Rust port: it builds, passes its own tests on the shared vectors, is tidy, and answers `ol conform`.
+
+Where there is no Rust tool chain these tests are skipped and say so. Nothing is fetched: the port has no dependencies.
+"""
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from ol.conform import hold, read
+from ol.course import ROOT
+
+PORT = ROOT / "ports" / "rust"
+CARGO = shutil.which("cargo")
+
+pytestmark = pytest.mark.skipif(CARGO is None, reason="the Rust port is not built here: cargo is not on the PATH")
+
+
+def cargo(*words: str) -> subprocess.CompletedProcess[str]:
+    assert CARGO is not None
+    done = subprocess.run(
+        [CARGO, *words], cwd=PORT, capture_output=True, text=True, encoding="utf-8", timeout=600, check=False
+    )
+    assert done.returncode == 0, f"cargo {' '.join(words)}\n{done.stdout}\n{done.stderr}"
+    return done
+
+
+def built() -> Path:
+    cargo("build", "--offline", "--locked")
+    folder = Path(os.environ.get("CARGO_TARGET_DIR", PORT / "target"))
+    return PORT / folder / "debug" / ("conform.exe" if os.name == "nt" else "conform")
+
+
+def test_the_port_passes_its_own_tests_on_the_shared_vectors() -> None:
+    """Someone who works in Rust needs no Python to be held to the vectors; greedy equality is tested there too.
+
+    KIND: differential.
+    """
+    done = cargo("test", "--offline", "--locked")
+    for name in (
+        "verification_emits_the_same_with_as_many_draws",
+        "whole_requests_go_the_same_way",
+        "greedy_speculation_equals_greedy_decoding",
+    ):
+        assert f"test {name} ... ok" in done.stdout
+
+
+def test_ol_conform_passes_the_port() -> None:
+    """Same draws, same ids, and the same bits where both use the C library's exp and log.
+
+    KIND: differential, smoke.
+    """
+    report = hold([str(built())], read())
+    assert report.passed, report.text()
+    assert all(tally.answered == tally.cases for tally in report.tallies)
+
+
+def test_the_port_is_formatted_and_free_of_lint() -> None:
+    """It is there to be read.
+
+    KIND: unit.
+    """
+    for tool, words in (
+        ("fmt", ("fmt", "--check")),
+        ("clippy", ("clippy", "--all-targets", "--offline", "--locked", "--", "-D", "warnings")),
+    ):
+        if shutil.which(f"cargo-{tool}") is None:
+            pytest.skip(f"cargo-{tool} is not installed")
+        cargo(*words)
+
+
+def test_the_port_stands_alone() -> None:
+    """No crate registry can be assumed, so the manifest and the lock name no other package.
+
+    KIND: unit.
+    """
+    assert "dependencies" not in (PORT / "Cargo.toml").read_text(encoding="utf-8").replace("No dependencies.", "")
+    assert (PORT / "Cargo.lock").read_text(encoding="utf-8").count("[[package]]") == 1
