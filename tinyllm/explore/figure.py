@@ -30,6 +30,7 @@ PALETTE = {
     "prompt": "#999999",  # grey: what was given
     "line": "#333333",
 }
+FRAME = "frame"  # the gid of what stays the same in most drawings: see `Canvas`
 WIDTH, HEIGHT, DPI = 6.4, 3.2, 110  # inches and dots an inch: legible in half a JupyterLab window
 
 
@@ -62,7 +63,8 @@ class Canvas:
 
     Laying out and drawing the frame (axes, ticks, labels) is most of the work and rarely changes, so the layout is
     found once, each frame is kept as pixels, and only what `draw` adds is drawn anew. `draw` must set the limits and
-    labels of its axes itself: nothing of an earlier drawing is left to rely on.
+    labels of its axes itself: nothing of an earlier drawing is left to rely on. Texts, and what goes with them, that it
+    marks with the gid `FRAME` belong to the frame.
     """
 
     def __init__(self, columns: int = 1, rows: int = 1, height: float = HEIGHT, hold: int = 40) -> None:
@@ -85,7 +87,7 @@ class Canvas:
             for artist in _drawn(ax):
                 artist.remove()
         draw(self.axes)
-        changing = [(ax, artist) for ax in self.axes for artist in [*_drawn(ax), ax.title]]
+        changing = [(ax, a) for ax in self.axes for a in [*_drawn(ax), ax.title] if a.get_gid() != FRAME]
         self._agg.restore_region(self._frame([artist for _, artist in changing]))
         for ax, artist in sorted(changing, key=lambda pair: pair[1].get_zorder()):
             ax.draw_artist(artist)
@@ -97,7 +99,8 @@ class Canvas:
     def _frame(self, changing: Sequence[Artist]) -> Any:
         """The pixels of everything but `changing`, as the axes are now."""
         key = tuple(
-            (ax.get_xlim(), ax.get_ylim(), ax.get_xlabel(), ax.get_ylabel(), ax.axison, *_ticks(ax)) for ax in self.axes
+            (ax.get_xlim(), ax.get_ylim(), ax.get_xlabel(), ax.get_ylabel(), ax.axison, *_ticks(ax), *_framed(ax))
+            for ax in self.axes
         )
         if key not in self._frames:
             if not self._frames:
@@ -128,3 +131,8 @@ def _ticks(ax: Axes) -> list[tuple[Any, ...]]:
         (tuple(axis.get_majorticklocs()), tuple(getattr(axis.get_major_formatter(), "seq", ())))
         for axis in (ax.xaxis, ax.yaxis)
     ]
+
+
+def _framed(ax: Axes) -> list[tuple[Any, ...]]:
+    """The texts that belong to the frame."""
+    return [(text.get_text(), text.get_position()) for text in ax.texts if text.get_gid() == FRAME]
