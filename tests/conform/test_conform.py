@@ -15,7 +15,9 @@ from typing import Any
 import pytest
 
 from ol import cli
+from ol.check import check
 from ol.conform import MAX_ULPS, VECTORS, Judge, Report, Section, hold, read, ulps_apart
+from ol.workspace import Workspace
 
 
 @cache
@@ -384,3 +386,14 @@ def test_help_teaches_by_example(ol: Callable[..., tuple[int, str, str]]) -> Non
     """
     code, out, _ = ol("--help")
     assert code == 0 and "ol conform -- python -m tinyllm.infer.vectors answer" in out
+
+
+def test_checking_the_other_engine_leads_here_once_its_needs_have_passed(tmp_path: Path) -> None:
+    """L10.8 is no file in the learner's folder, so `ol check` says what to type instead.
+
+    KIND: unit.
+    """
+    workspace = Workspace(tmp_path)
+    waiting = check("L10.8", workspace)
+    assert waiting.status == "blocked" and "needs L8.6" in waiting.reason and "conform" not in waiting.next
+    assert check("L10.8", workspace, ref_deps=True).next == "Next: ol conform -- YOUR_PROGRAM"
