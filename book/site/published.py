@@ -1,7 +1,7 @@
-"""Sphinx extension of the HTML book: everything that its pages load is in the build, so no network is needed to read it.
+"""Sphinx extension of the HTML book: all that its pages load is in the build, so it can be read without a network.
 
-Jupyter Book loads MathJax from a content network; here it comes from a Python package. The pages that the front page links
-to without listing them are built as well.
+Jupyter Book loads MathJax from a content network; here it comes from a Python package. The pages that the front page
+links to without listing them are built as well.
 """
 
 from importlib.metadata import files

@@ -1,0 +1,299 @@
+"""The HTML book in a real browser: complete without a network, and its sliders say what Python says."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tinyllm.explore import acceptance, overlap
+from tinyllm.explore.shell import Explorable
+
+ROOT = Path(__file__).parents[2]
+CHAPTERS = sorted(path.stem for path in (ROOT / "book").glob("[0-9][0-9]-*.ipynb"))
+DESKTOP, PHONE = (1280, 900), (390, 844)
+RUNS = [acceptance.Run("a draft", 4, 100, 60, 20, 3.125), acceptance.Run("another", 7, 90, 30, 25, 2.5)]
+MADE: dict[str, Callable[[], Explorable]] = {
+    "acceptance": lambda: acceptance.widget(RUNS),
+    "overlap": lambda: overlap.widget([1 / 3, 1 / 3, 1 / 3], [0.6, 0.3, 0.1]),
+}
+every_explorable = pytest.mark.parametrize("name", MADE)
+
+
+# Pages ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="session")
+def pages(built: Path) -> list[str]:
+    """Every page that was built from prose or a notebook."""
+    return ["README.html", *(f"book/{name}.html" for name in CHAPTERS if (built / "book" / f"{name}.html").exists())]
+
+
+@pytest.mark.parametrize("size", [DESKTOP, PHONE], ids=["desktop", "phone"])
+def test_every_page_is_complete_without_a_network(
+    pages: list[str], site: str, watch: Any, size: tuple[int, int]
+) -> None:
+    """A reader may be on a train: fonts, formulas, pictures and scripts come with the page, and nothing sticks out.
+
+    The fixture fails the test on a console error, a failed load or a request to another machine. KIND: smoke.
+    """
+    watched = watch(size)
+    for name in pages:
+        watched.page.goto(f"{site}/{name}")
+        watched.page.evaluate("MathJax.startup.promise.then(() => document.fonts.ready).then(() => 1)")
+        seen = watched.page.evaluate(
+            """() => ({
+                formulas: document.querySelectorAll("span.math, div.math").length,
+                set: document.querySelectorAll("mjx-container").length,
+                faulty: document.querySelectorAll("mjx-merror, .problematic").length,
+                broken: [...document.images].filter((i) => i.complete && !i.naturalWidth).map((i) => i.src),
+                undescribed: [...document.querySelectorAll("article img:not([alt])")].map((i) => i.src),
+                waiting: document.querySelectorAll("div.tinyllm-explorable:not(.tinyllm-started)").length,
+                wide: document.documentElement.scrollWidth - document.documentElement.clientWidth,
+            })"""
+        )
+        assert seen["set"] >= seen["formulas"] and not seen["faulty"], f"{name}: formulas not set: {seen}"
+        assert not seen["broken"] and not seen["undescribed"], f"{name}: pictures: {seen}"
+        assert not seen["waiting"], f"{name}: an explorable did not start"
+        assert seen["wide"] <= 1, f"{name} is {seen['wide']} pixels wider than the window"
+        watched.picture(f"site-{Path(name).stem}-{size[0]}", whole=True)
+    assert len(pages) == 1 + len({name for name in pages if name.startswith("book/")}) >= 7
+
+
+def test_no_page_names_another_machine_to_load_from(built: Path) -> None:
+    """What is not requested today may be on the next click: no script, style, font or frame has an outside address.
+
+    KIND: property.
+    """
+    found = []
+    for page in built.rglob("*.html"):
+        text = page.read_text(encoding="utf-8")
+        loads = re.findall(r"<(?:script|link|img|iframe|source)\b[^>]*?(?:src|href)=[\"']((?:https?:)?//[^\"']+)", text)
+        loads += [url for script in re.findall(r"<script\b[^>]*>([^<]+)", text) for url in re.findall(r"https?://\S+", script)]
+        found += [f"{page.name}: {url}" for url in loads]
+    for style in built.rglob("*.css"):
+        found += [f"{style.name}: {url}" for url in re.findall(r"url\([\"']?((?:https?:)?//[^)]+)", style.read_text("utf-8"))]
+    assert found == []
+
+
+def test_links_inside_the_book_lead_somewhere(built: Path) -> None:
+    """A link to a page, a heading or a file that is not there costs the reader their place.
+
+    KIND: property.
+    """
+    found = []
+    for page in built.rglob("*.html"):
+        text = page.read_text(encoding="utf-8")
+        for target in re.findall(r"<a\b[^>]*?\bhref=\"([^\"]+)\"", text):
+            path, _, anchor = target.partition("#")
+            if re.match(r"[a-z]+:", path):
+                continue
+            there = (page.parent / path.partition("?")[0]).resolve() if path else page
+            if not there.exists():
+                found.append(f"{page.name}: {target} is not there")
+            elif anchor and there.suffix == ".html":
+                body = text if there == page else there.read_text(encoding="utf-8")
+                if not re.search(rf'\b(?:id|name)="{re.escape(anchor)}"', body):
+                    found.append(f"{page.name}: {target} has no such place")
+    assert found == []
+
+
+def test_solutions_and_hints_are_folded_and_open(pages: list[str], site: str, watch: Any) -> None:
+    """A solution in sight spoils the exercise; one that does not open helps nobody.
+
+    KIND: smoke.
+    """
+    page = watch().page
+    folded = 0
+    for name in pages:
+        page.goto(f"{site}/{name}")
+        for fold in page.locator("article details").all():
+            assert fold.get_attribute("open") is None, f"{name}: open from the start"
+            inside = fold.locator(":scope > :not(summary)").first
+            assert not inside.is_visible()
+            fold.locator("summary").first.click()
+            assert inside.is_visible(), f"{name}: {fold.locator('summary').first.inner_text()} does not open"
+            folded += 1
+        text = page.locator("article").inner_text()
+        assert "# Solution" not in page.locator("article .cell:not(.tag_hide-cell) pre").all_inner_texts(), name
+        assert "<details" not in text and "$" not in re.sub(r"\S*\$\w+", "", text), f"{name} shows raw markup"
+    assert folded >= 6
+
+
+# Explorables ------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def explorable(name: str, built: Path, site: str, watch: Any) -> Iterator[tuple[Any, Explorable, Any]]:
+    """An explorable on a page of the site as Jupyter Book would make it: (page, its Python twin, its element)."""
+    twin = MADE[name]()
+    watched = watch(DESKTOP)
+    chapter = (built / "README.html").read_text(encoding="utf-8")
+    start, end = chapter.index("<article"), chapter.index("</article>")
+    body = f'<article class="bd-article"><h1>{name}</h1><div class="cell_output">{twin.fallback()}</div>'
+    watched.page.route(f"{site}/try.html", lambda route: route.fulfill(
+        body=chapter[:start] + body + chapter[end:], content_type="text/html; charset=utf-8"
+    ))
+    watched.page.goto(f"{site}/try.html")
+    place = watched.page.locator("div.tinyllm-explorable")
+    yield watched, twin, place
+    watched.picture(f"site-{name}-1280")
+    watched.page.set_viewport_size({"width": PHONE[0], "height": PHONE[1]})
+    place.scroll_into_view_if_needed()
+    watched.picture(f"site-{name}-390")
+    assert watched.page.evaluate("document.documentElement.scrollWidth") <= PHONE[0] + 1
+
+
+def words_of(place: Any) -> str:
+    return str(place.locator(".tinyllm-words").inner_text())
+
+
+def states(twin: Explorable, count: int) -> list[dict[str, Any]]:
+    """States a reader can reach: the corners of each control, then `count` drawn ones."""
+    draws = random.Random(4)
+    found = []
+    controls = [(control._asdict()) for control in twin._controls]
+    for c in controls:
+        for value in c["options"] if "options" in c else (c["low"], c["high"]):
+            found.append({c["name"]: value})
+    for _ in range(count):
+        state = {}
+        for c in controls:
+            if "options" in c:
+                state[c["name"]] = draws.choice(c["options"])
+            else:
+                steps = draws.randrange(round((c["high"] - c["low"]) / c["step"]) + 1)
+                at = c["low"] + steps * c["step"]
+                state[c["name"]] = at if isinstance(c["step"], int) else round(at, 2)
+        found.append(state)
+    return found
+
+
+@every_explorable
+def test_the_page_says_what_python_says_at_every_state(explorable: tuple[Any, Explorable, Any]) -> None:
+    """Two programs compute the same numbers; a reader of the page must not learn other ones.
+
+    KIND: differential.
+    """
+    watched, twin, place = explorable
+    assert words_of(place) == twin.words
+    wanted, asked = [], states(twin, 400)
+    for state in asked:
+        for name, value in state.items():
+            twin.inputs[name].value = value
+        wanted.append(twin.words)
+    said = watched.page.evaluate(
+        """(states) => states.map((state) => {
+            for (const [name, value] of Object.entries(state)) {
+                const input = document.querySelector(`[data-control="${name}"]`).querySelector("input, select");
+                input.value = value;
+                input.dispatchEvent(new Event("input", { bubbles: true }));
+            }
+            return document.querySelector(".tinyllm-words").textContent;
+        })""",
+        asked,
+    )
+    wrong = [(state, w, s) for state, w, s in zip(asked, wanted, said, strict=True) if w != s]
+    assert not wrong, f"{len(wrong)} of {len(asked)}, the first: {wrong[0]}"
+    assert len(set(said)) > len(asked) / 3, "the words hardly change"
+
+
+@every_explorable
+def test_each_control_moves_by_mouse_and_by_keyboard(explorable: tuple[Any, Explorable, Any]) -> None:
+    """A reader without a mouse, or without a steady hand, gets to every state, and sees the picture follow.
+
+    KIND: smoke.
+    """
+    watched, twin, place = explorable
+    page = watched.page
+    for control in twin._controls:
+        line = place.locator(f'[data-control="{control.name}"]')
+        if not line.is_visible():
+            continue
+        label = line.locator("label")
+        assert label.inner_text() == control.label and line.get_attribute("title") == control.means
+        box = line.locator("input, select").first
+        assert page.evaluate("(e) => e.labels[0].textContent", box.element_handle()) == control.label
+        if hasattr(control, "options"):
+            box.focus()
+            page.keyboard.press("ArrowDown")
+            twin.inputs[control.name].value = box.input_value()
+            assert words_of(place) == twin.words
+            continue
+        before = place.locator(".tinyllm-picture").inner_html()
+        height = place.bounding_box()["height"]
+        number = line.locator('input[type="number"]')
+        seen = []
+        area = box.bounding_box()
+        middle = area["y"] + area["height"] / 2
+        page.mouse.move(area["x"] + area["width"] * 0.5, middle)
+        page.mouse.down()
+        page.mouse.move(area["x"] + area["width"] * 0.7, middle, steps=4)
+        page.mouse.up()
+        seen.append(number.input_value())
+        for key in ("ArrowRight", "ArrowLeft", "ArrowLeft", "PageDown", "End", "Home", "ArrowUp"):
+            box.press(key)
+            value = number.input_value()
+            seen.append(value)
+            twin.inputs[control.name].value = int(value) if isinstance(control.step, int) else float(value)
+            assert words_of(place) == twin.words, (control.name, key, value)
+        assert float(seen[2]) == float(seen[0]) or float(seen[2]) == pytest.approx(float(seen[0]))
+        assert float(seen[5]) == control.high and float(seen[6]) == control.low, seen
+        assert float(seen[7]) == pytest.approx(control.low + control.step), seen
+        number.fill(str(control.high + 99))
+        number.press("Enter")
+        assert float(number.input_value()) == control.high, "a number out of range stops at the end of it"
+        twin.inputs[control.name].value = control.high
+        assert words_of(place) == twin.words
+        assert place.locator(".tinyllm-picture").inner_html() != before, f"{control.name} moves nothing"
+        if control.name != "n":
+            assert abs(place.bounding_box()["height"] - height) < 1, f"the page jumps when {control.name} moves"
+
+
+@pytest.mark.parametrize("name", ["acceptance"])
+def test_the_acceptance_picture_stands_where_compute_says(explorable: tuple[Any, Explorable, Any]) -> None:
+    """Words may be right beside a wrong picture: each mark carries its place, and that is compute()'s.
+
+    KIND: differential.
+    """
+    watched, _, place = explorable
+    place.locator('[data-control="k"] input').first.press("ArrowRight")
+    marks = place.evaluate("(e) => [...e.querySelectorAll('[data-what]')].map((m) => ({...m.dataset}))")
+    at = {m["what"]: (float(m["x"]), float(m["y"])) for m in marks}
+    now = acceptance.compute(0.8, 0.05, np.array([5]))
+    lengths = acceptance.compute(0.8, 0.05, np.arange(17))
+    best = acceptance.best_k(0.8, 0.05)
+    assert at["tokens"] == (0.8, pytest.approx(now.tokens[0], rel=1e-14))
+    assert at["rate"] == (0.8, pytest.approx(now.rate[0], rel=1e-14))
+    assert at["speedup"] == (5, pytest.approx(now.speedup[0], rel=1e-14))
+    assert at["best"] == (best, pytest.approx(lengths.speedup[best], rel=1e-14))
+    curve = [float(m["y"]) for m in marks if m["what"] == "length"]
+    np.testing.assert_allclose(curve, lengths.speedup, rtol=1e-14)
+    assert "run" not in at, "no run has k 5"
+    place.locator('[data-control="k"] input').first.press("ArrowLeft")
+    assert place.locator('[data-what="run"]').count() == 2  # tokens and rate of the run with k 4
+
+
+@pytest.mark.parametrize("name", ["overlap"])
+def test_the_overlap_picture_stacks_to_p_and_q(explorable: tuple[Any, Explorable, Any]) -> None:
+    """The shaded overlap with what only p has is p, and with what only q has is q; heights are those drawn.
+
+    KIND: differential.
+    """
+    _, twin, place = explorable
+    found = overlap.compute([twin.inputs[f"p{i}"].value for i in range(3)], [twin.inputs[f"q{i}"].value for i in range(3)])
+    marks = place.evaluate(
+        "(e) => [...e.querySelectorAll('[data-what]')].map((m) => ({...m.dataset, h: m.height.baseVal.value}))"
+    )
+    height = {
+        what: np.array([m["h"] for m in marks if m["what"] == what]) for what in ("both", "only p", "only q", "residual")
+    }
+    scale = height["residual"][found.residual > 0][0] / found.residual[found.residual > 0][0] / 1.4 * 1.05
+    np.testing.assert_allclose(height["both"] / scale, found.shared, atol=1e-9)
+    np.testing.assert_allclose((height["both"] + height["only p"]) / scale, found.p, atol=1e-9)
+    np.testing.assert_allclose((height["both"] + height["only q"]) / scale, found.q, atol=1e-9)
