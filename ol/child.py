@@ -1,11 +1,12 @@
 """The child process in which code that a learner wrote runs: `python -I ol/child.py`, started by `ol.sandbox` only.
 
 It gives up what it does not need (memory, disk, other processes, files outside its own folder), loads the heavy
-libraries, says that it is ready and waits for one job on its standard input. A job names the overlay and the tests to
-run. Results go to the pipe that was its standard output, one JSON record a line; whatever the code prints goes to the
-log. The last record is signed with a key that came with the job, over everything sent before it, and is only sent when
-pytest has come back with every test that it collected, so a run that was cut short or broken off cannot pass for one
-that finished.
+libraries, says that it is ready and waits for one job on its standard input. It may also be forked from a process that
+has loaded them (`ol.nursery`), and then does all the rest alike. A job names the overlay and the tests to run. Results
+go to the pipe that was its standard output, one JSON record a line; whatever the code prints goes to the log. The last
+record is signed with a key that came with the job, over everything sent before it, and is only sent when pytest has
+come back with every test that it collected, so a run that was cut short or broken off cannot pass for one that
+finished.
 """
 
 from __future__ import annotations
@@ -56,9 +57,11 @@ class Channel:
         self.finish = finish
 
 
-def main() -> None:
-    """Get ready, wait for the job, do it, leave without any clean-up that the code could have planted."""
-    setting = json.loads(os.environ.pop("OL_SETTING"))
+def main(setting: dict[str, Any], sealed: tamper.Seal | None = None) -> None:
+    """Get ready, wait for the job, do it, leave without any clean-up that the code could have planted.
+
+    sealed: a seal of what was loaded in the process that this one was forked from.
+    """
     notes = lockdown.give_up(setting)
     channel = Channel()
     jobs = os.fdopen(os.dup(0), "rb")
@@ -78,7 +81,7 @@ def main() -> None:
     key = bytes.fromhex(job.pop("key"))
     del line
     try:
-        record = _work(job, setting, channel.send)
+        record = _work(job, setting, channel.send, sealed)
     except BaseException:  # also SystemExit: nothing that the code raises may look like an ordinary end
         channel.send({"is": "broken", "trace": traceback.format_exc()[-MESSAGE_CHARACTERS:]})
         os._exit(3)
@@ -92,13 +95,15 @@ def _end_with(pipe: Any) -> None:
     os._exit(4)
 
 
-def _work(job: dict[str, Any], setting: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
+def _work(
+    job: dict[str, Any], setting: dict[str, Any], send: Callable[[dict[str, Any]], None], sealed: tamper.Seal | None
+) -> dict[str, Any]:
     """Do what the job says; the result goes into the signed last record."""
     if job["call"]:  # a function of the course, as "ol.milestone:in_child"
         where, _, name = job["call"].partition(":")
         function = getattr(importlib.import_module(where), name)
     toys = _import_toys(Path(setting["folder"], "tests", "L8.6"))
-    seal = tamper.Seal(toys)
+    seal = tamper.Seal(toys, sealed)
     outside = lockdown.watch(setting, job["secret"])
     standing_in = overlay.Overlay.from_json(job["overlay"])
     standing_in.activate()
@@ -180,4 +185,4 @@ if __name__ == "__main__":
     if len(sys.argv) > 1:
         kernel(sys.argv[1])
     else:
-        main()
+        main(json.loads(os.environ.pop("OL_SETTING")))

@@ -38,13 +38,17 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from ol import kernels
 from ol.course import ROOT
 from ol.overlay import VARIABLE, Overlay
 
+if TYPE_CHECKING:
+    from ol.nursery import Forked, Nursery
+
 PREFIX = "ol-run-"
+MARK = "OL_RUN"  # in the environment of a run's processes: the name of its folder
 WARM = ("numpy", "pytest", "hypothesis", "tinyllm.num.exact", "ol.explain")
 NEVER_READ = ("ol/bugs", "ol/alternatives")
 Ending = Literal["finished", "unloadable", "uncollected", "timeout", "ended", "tampered", "broken"]
@@ -138,28 +142,44 @@ class Outcome:
         return self.finished and bool(done) and not rest
 
 
-def run(what: Run, on_record: Callable[[dict[str, Any]], None] | None = None) -> Outcome:
-    """Run once in a fresh child. `on_record` sees each record as it comes ("collected", "started", "result", ...)."""
-    with Child(what.limits, model=what.model, warm=() if what.call else WARM) as child:
-        return child.run(what, on_record)
+def run(
+    what: Run,
+    on_record: Callable[[dict[str, Any]], None] | None = None,
+    nursery: Nursery | None = None,
+    stop: threading.Event | None = None,
+) -> Outcome:
+    """Run once, in a fresh child or one forked from `nursery`.
+
+    `on_record` sees each record as it comes ("collected", "started", "result", ...). `stop`, when set, ends the run.
+    """
+    with Child(what.limits, model=what.model, warm=() if what.call else WARM, nursery=nursery) as child:
+        return child.run(what, on_record, stop)
 
 
 class Child:
     """A child process that is loaded and waiting for its one run; start it early and the run answers at once.
 
-    `model`: it gets to know where the real model is. `processes`: it may start others (notebook kernels). Close it, or
-    use it as a context manager: it and all it started end, and its folder goes.
+    `model`: it gets to know where the real model is. `processes`: it may start others (notebook kernels). `nursery`: it
+    is forked from there instead of started afresh. Close it, or use it as a context manager: it and all it started end,
+    and its folder goes.
     """
 
     def __init__(
-        self, limits: Limits | None = None, *, model: bool = False, processes: bool = False, warm: Iterable[str] = WARM
+        self,
+        limits: Limits | None = None,
+        *,
+        model: bool = False,
+        processes: bool = False,
+        warm: Iterable[str] = WARM,
+        nursery: Nursery | None = None,
     ) -> None:
         self.limits = limits or Limits()
         self._processes = processes
+        self._nursery = nursery
         self.used = False
-        _sweep()
+        sweep()
         self.folder = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-")).resolve()
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: subprocess.Popen[bytes] | Forked | None = None
         try:
             for name in ("home", "tmp", "tests", "work"):
                 (self.folder / name).mkdir()
@@ -180,17 +200,20 @@ class Child:
             "cpu_seconds": int(self.limits.seconds * (os.cpu_count() or 1) + 3600),  # should the clock here die
         }
         environment = environment_for(self.folder, model)
-        environment["OL_SETTING"] = json.dumps(setting)
-        with (self.folder / "log").open("wb") as log:
-            self._process = subprocess.Popen(
-                [sys.executable, "-I", "-B", str(ROOT / "ol" / "child.py")],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                cwd=self.folder,
-                env=environment,
-                start_new_session=True,
-            )
+        if self._nursery is not None:
+            self._process = self._nursery.fork(setting, environment, self.folder)
+        else:
+            environment["OL_SETTING"] = json.dumps(setting)
+            with (self.folder / "log").open("wb") as log:
+                self._process = subprocess.Popen(
+                    [sys.executable, "-I", "-B", str(ROOT / "ol" / "child.py")],
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=log,
+                    cwd=self.folder,
+                    env=environment,
+                    start_new_session=True,
+                )
         self._records: queue.Queue[dict[str, Any] | None] = queue.Queue()
         self._digest = hashlib.sha256()
         threading.Thread(target=self._read, daemon=True).start()
@@ -224,7 +247,12 @@ class Child:
                         pipe.close()
         shutil.rmtree(self.folder, ignore_errors=True)
 
-    def run(self, what: Run, on_record: Callable[[dict[str, Any]], None] | None = None) -> Outcome:
+    def run(
+        self,
+        what: Run,
+        on_record: Callable[[dict[str, Any]], None] | None = None,
+        stop: threading.Event | None = None,
+    ) -> Outcome:
         """Copy the files and tests in, run them, and say what happened. Once per child."""
         self.used = True
         started = time.monotonic()
@@ -249,7 +277,7 @@ class Child:
             self._process.stdin.write(json.dumps(job).encode("utf-8") + b"\n")
             self._process.stdin.flush()
         story = _Story(what, key, self.folder)
-        story.tell(self._next_records(what.limits, started), on_record)
+        story.tell(self._next_records(what.limits, started, stop), on_record)
         code = self._process.poll() if story.last is not None else _wait(self._process)
         end(self._process, self.folder)
         outcome = story.outcome(code, self._log(), time.monotonic() - started)
@@ -293,8 +321,10 @@ class Child:
         described = {"argv": argv, "display_name": "ol", "language": "python", "env": environment}
         (place / "kernel.json").write_text(json.dumps(described), encoding="utf-8")
 
-    def _next_records(self, limits: Limits, started: float) -> Iterator[dict[str, Any] | str]:
-        """The child's records; at the end "closed", or "timeout"/"quiet" when a limit was passed, or "processes"."""
+    def _next_records(
+        self, limits: Limits, started: float, stop: threading.Event | None
+    ) -> Iterator[dict[str, Any] | str]:
+        """The child's records; at the end "closed", "stopped", "processes", or "timeout"/"quiet" past a limit."""
         heard = time.monotonic()
         while True:
             now = time.monotonic()
@@ -305,6 +335,9 @@ class Child:
             try:
                 record = self._records.get(timeout=min(left, 0.5))
             except queue.Empty:
+                if stop is not None and stop.is_set():
+                    yield "stopped"
+                    return
                 if not self._processes and self._started_others():
                     yield "processes"
                     return
@@ -403,6 +436,8 @@ class _Story:
             wait = self.what.limits.quiet_seconds
             where = f"{_name(self.running)} did not end" if self.running else "nothing happened"
             return "timeout", f"It was ended because {where} for {wait:g} seconds: an endless loop, or a sleep?", {}
+        if self.stopped == "stopped":
+            return "ended", "It was stopped before it was done.", {}
         if self.stopped == "processes":
             return "tampered", f"It started another process{at}; the run and all it started were ended.", {}
         if self.stopped == "forged":
@@ -505,7 +540,7 @@ def _why_unloadable(fault: Mapping[str, Any], folder: Path) -> str:
     return f"{file}{line} cannot be imported: {kind}: {message}".rstrip(".") + "."
 
 
-def _wait(process: subprocess.Popen[bytes]) -> int | None:
+def _wait(process: subprocess.Popen[bytes] | Forked) -> int | None:
     with contextlib.suppress(subprocess.TimeoutExpired):
         return process.wait(timeout=2)
     return None
@@ -548,7 +583,7 @@ def environment_for(folder: Path, model: bool) -> dict[str, str]:
     environment |= dict.fromkeys(("HOME", "USERPROFILE", "APPDATA", "LOCALAPPDATA", "XDG_CACHE_HOME"), home)
     environment |= dict.fromkeys(("TMPDIR", "TMP", "TEMP"), temporary)
     environment |= {
-        "OL_RUN": folder.name,  # by which whatever the child leaves running is found
+        MARK: folder.name,  # by which whatever the child leaves running is found
         "NUMBA_CACHE_DIR": str(folder / "numba"),
         "HYPOTHESIS_STORAGE_DIRECTORY": temporary,
         "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
@@ -564,7 +599,7 @@ def environment_for(folder: Path, model: bool) -> dict[str, str]:
     return environment
 
 
-def end(process: subprocess.Popen[bytes], folder: Path) -> None:
+def end(process: subprocess.Popen[bytes] | Forked, folder: Path) -> None:
     """End a child, its process group, and on Linux whatever else carries its mark; return when it is gone."""
     if os.name == "posix":
         with contextlib.suppress(OSError):
@@ -580,7 +615,7 @@ def end(process: subprocess.Popen[bytes], folder: Path) -> None:
 
 def _end_marked(mark: str) -> None:
     """Kill the processes of this user whose environment says that a run with this mark started them (Linux)."""
-    wanted = f"OL_RUN={mark}".encode()
+    wanted = f"{MARK}={mark}".encode()
     for _ in range(5):
         found = False
         for entry in Path("/proc").glob("[0-9]*/environ"):
@@ -594,7 +629,7 @@ def _end_marked(mark: str) -> None:
             return
 
 
-def _sweep() -> None:
+def sweep() -> None:
     """Remove the folders of runs whose starter is gone (it was killed)."""
     if os.name != "posix":
         return

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import ast
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
@@ -25,15 +26,16 @@ METHODS = (FunctionType, classmethod, staticmethod, property)
 
 
 class Seal:
-    """What the judging modules, and those named besides, hold now."""
+    """What the judging modules, and those named in `also`, hold now; of modules in the seal `earlier`, what it says."""
 
-    def __init__(self, also: list[str]) -> None:
+    def __init__(self, also: Iterable[str] = (), earlier: Seal | None = None) -> None:
         judges = {*JUDGES, *also}
-        modules = [m for n, m in list(sys.modules.items()) if m is not None and n.partition(".")[0] in judges]
-        held = {}
-        for module in modules:
-            for where, owner, name, thing in _things(module):
-                held[where] = (owner, name, thing, _code(thing))
+        modules = {n: m for n, m in list(sys.modules.items()) if m is not None and n.partition(".")[0] in judges}
+        held = dict(earlier.held) if earlier else {}
+        for name in modules.keys() - (earlier.modules if earlier else set()):
+            for where, owner, attribute, thing in _things(modules[name]):
+                held[where] = (owner, attribute, thing, _code(thing))
+        self.held, self.modules = held, set(modules)
 
         def broken() -> list[str]:
             changed = []
@@ -72,22 +74,41 @@ def changed_reference(root: Path, own: Mapping[str, Path]) -> list[str]:
         if path is None or not Path(path).is_relative_to(root / "tinyllm"):
             changed.append(name)
             continue
-        source = Path(path).read_bytes()
-        codes = _codes(compile(source, path, "exec", dont_inherit=True))
-        for node in ast.parse(source).body:
-            if isinstance(node, ast.FunctionDef):
-                now = vars(module).get(node.name)
-                function = getattr(now, "py_func", getattr(now, "__wrapped__", now))
-                if getattr(function, "__code__", None) != codes[node.name]:
-                    changed.append(f"{name}.{node.name}")
-            elif isinstance(node, ast.ClassDef):
-                held = vars(vars(module).get(node.name, object))
-                for inner in node.body:
-                    if isinstance(inner, ast.FunctionDef) and not inner.decorator_list:
-                        code = getattr(held.get(inner.name), "__code__", None)
-                        if code != codes[f"{node.name}.{inner.name}"]:
-                            changed.append(f"{name}.{node.name}.{inner.name}")
+        for function, inner, code in _said(path):
+            now = vars(module).get(function)
+            if inner:
+                held = vars(now if now is not None else object).get(inner)
+                if getattr(held, "__code__", None) != code:
+                    changed.append(f"{name}.{function}.{inner}")
+            else:
+                plain = getattr(now, "py_func", getattr(now, "__wrapped__", now))
+                if getattr(plain, "__code__", None) != code:
+                    changed.append(f"{name}.{function}")
     return changed
+
+
+def remember_reference(root: Path) -> None:
+    """Read and compile now what `changed_reference` will compare the modules that are imported with."""
+    for name, module in list(sys.modules.items()):
+        path = getattr(module, "__file__", None)
+        if name.partition(".")[0] == "tinyllm" and path and Path(path).is_relative_to(root / "tinyllm"):
+            _said(path)
+
+
+@cache
+def _said(path: str) -> tuple[tuple[str, str, CodeType], ...]:
+    """The functions of a source file, ("f", "", code), and its classes' methods, ("C", "f", code)."""
+    source = Path(path).read_bytes()
+    codes = _codes(compile(source, path, "exec", dont_inherit=True))
+    found = []
+    for node in ast.parse(source).body:
+        if isinstance(node, ast.FunctionDef):
+            found.append((node.name, "", codes[node.name]))
+        elif isinstance(node, ast.ClassDef):
+            for inner in node.body:
+                if isinstance(inner, ast.FunctionDef) and not inner.decorator_list:
+                    found.append((node.name, inner.name, codes[f"{node.name}.{inner.name}"]))
+    return tuple(found)
 
 
 def _codes(code: CodeType) -> dict[str, CodeType]:

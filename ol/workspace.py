@@ -138,36 +138,14 @@ class Workspace:
 
     def write(self, path: Path, text: str) -> None:
         """Write a whole file or nothing, replacing what is there. WorkspaceError with a sentence when it cannot be."""
-        self._write(path, text.encode("utf-8"))
+        write_whole(path, text)
 
     def write_new(self, path: Path, text: str) -> bool:
         """Write a file where there is none; False, and nothing touched, where there is one."""
         if path.exists() or path.is_symlink():
             return False
-        self._write(path, text.encode("utf-8"))
+        write_whole(path, text)
         return True
-
-    def _write(self, path: Path, data: bytes) -> None:
-        part: str | None = None
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            descriptor, part = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
-            Path(part).chmod(0o644)
-            Path(part).replace(path)
-            part = None
-        except OSError as error:
-            raise WorkspaceError(
-                f"{path} cannot be written ({error.strerror}). Make the folder writable, free some space, or name "
-                f"another folder with OL_HOME."
-            ) from error
-        finally:
-            if part is not None:
-                with suppress(OSError):
-                    Path(part).unlink()
 
     def backup(self) -> Path:
         """Pack the learner's files into a zip beside the folder; the newest one where nothing changed since.
@@ -242,6 +220,30 @@ class Workspace:
                 yield
             finally:
                 _unlock(file.fileno())
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write a whole file or nothing, replacing what is there. WorkspaceError with a sentence when it cannot be."""
+    part: str | None = None
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor, part = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(text.encode("utf-8"))
+            file.flush()
+            os.fsync(file.fileno())
+        Path(part).chmod(0o644)
+        Path(part).replace(path)
+        part = None
+    except OSError as error:
+        raise WorkspaceError(
+            f"{path} cannot be written ({error.strerror}). Make the folder writable, free some space, or name "
+            f"another folder with OL_HOME."
+        ) from error
+    finally:
+        if part is not None:
+            with suppress(OSError):
+                Path(part).unlink()
 
 
 def digest_of(files: dict[str, Path]) -> str:

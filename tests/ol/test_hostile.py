@@ -10,15 +10,18 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from ol.check import Verdict, check
 from ol.course import ROOT, module, reference
+from ol.nursery import AVAILABLE, Nursery
 from ol.overlay import Overlay
-from ol.sandbox import PREFIX, Limits, Run, run
+from ol.sandbox import PREFIX, Child, Limits, Run, run
 from ol.workspace import Workspace
 
 HOSTILE = Path(__file__).parent / "hostile"
@@ -64,32 +67,50 @@ def course_files() -> dict[str, tuple[int, int]]:
     return {str(path): (path.stat().st_size, path.stat().st_mtime_ns) for path in kept}
 
 
-def judged(workspace: Workspace, case: Case) -> Verdict:
+@pytest.fixture(scope="module")
+def nursery() -> Iterator[Nursery | None]:
+    """A process that forks a child a run, as grading uses it, where there can be one."""
+    if not AVAILABLE:
+        yield None
+        return
+    with Nursery() as there:
+        yield there
+
+
+def judged(workspace: Workspace, case: Case, nursery: Nursery | None, forked: bool = True) -> Verdict:
     """Check the submission; whatever it does, files stay, nothing keeps running, and the time is kept."""
     before = workspace.file(FILE).read_bytes()
     course = course_files()
     started = time.monotonic()
-    verdict = check("M07.1", workspace, kind=case.kind, limits=IMPATIENT if case.hangs else SHORT)
+    limits = IMPATIENT if case.hangs else SHORT
+    with Child(limits, nursery=nursery if forked else None) as child:
+        verdict = check("M07.1", workspace, kind=case.kind, limits=limits, child=child)
     assert time.monotonic() - started < LONGEST_SECONDS
     assert workspace.file(FILE).read_bytes() == before
     changed = {path for path, stat in course_files().items() if course.get(path, stat) != stat}
     assert not {path for path in changed if "/ol/hostile/" in path or "/tinyllm/" in path}
     assert not PLANTED.exists()
-    assert not running_from_here()
+    assert not running_from_here(nursery)
     return verdict
 
 
-def running_from_here() -> list[str]:
-    """Processes that carry the mark of a run of this process (Linux)."""
+def running_from_here(nursery: Nursery | None) -> list[str]:
+    """Processes that carry the mark of a run of this process (Linux); the one that forks is none."""
+    idle = nursery.folder.name.encode() if nursery is not None else b"none"
     mark = f"OL_RUN={PREFIX}{os.getpid()}-".encode()
     found = []
     for entry in Path("/proc").glob("[0-9]*/environ"):
         try:
-            if mark in entry.read_bytes():
+            if mark in (text := entry.read_bytes()) and idle not in text:
                 found.append(entry.parent.name)
         except OSError:
             continue
     return found
+
+
+def _named(case: Any) -> str:
+    name: str = getattr(case, "values", [case])[0].name
+    return name
 
 
 FAILING = [
@@ -138,14 +159,15 @@ FAILING = [
 ]
 
 
-@pytest.mark.parametrize("case", FAILING, ids=lambda case: case.name)
-def test_a_hostile_or_unlucky_submission_fails_with_a_sentence(case: Case, tmp_path: Path) -> None:
-    """A verdict is worth what it withstands: never a pass, never a hang, and one sentence that says what happened.
+# Both roads into a run lead through the same limits; these show that each is the whole road.
+ALSO_AFRESH = {
+    *("exits_hard_at_import", "loops", "crashes", "forks_for_ever", "forks_by_machine_code", "writes_outside"),
+    *("edits_the_tests", "patches_pytest", "prints_a_summary", "forges_a_result", "reads_the_bugs"),
+    *("borrows_the_reference", "kills_its_starter", "closes_everything"),
+}
 
-    KIND: boundary.
-    """
-    workspace = submit(case.name, tmp_path)
-    verdict = judged(workspace, case)
+
+def fails_with_a_sentence(case: Case, verdict: Verdict, workspace: Workspace) -> None:
     assert (verdict.status, verdict.exit_code) == ("fail", 1), verdict.text()
     assert case.says in verdict.reason, verdict.text()
     assert verdict.reason.endswith((".", ":", "?")) and "\n" not in verdict.reason
@@ -153,12 +175,36 @@ def test_a_hostile_or_unlucky_submission_fails_with_a_sentence(case: Case, tmp_p
     assert all(len(line) <= 100 for line in verdict.text().splitlines() if "/" not in line)
 
 
+@pytest.mark.parametrize("case", FAILING, ids=lambda case: case.name)
+def test_a_hostile_or_unlucky_submission_fails_with_a_sentence(
+    case: Case, tmp_path: Path, nursery: Nursery | None
+) -> None:
+    """A verdict is worth what it withstands: never a pass, never a hang, and one sentence that says what happened.
+
+    KIND: boundary.
+    """
+    workspace = submit(case.name, tmp_path)
+    fails_with_a_sentence(case, judged(workspace, case, nursery), workspace)
+
+
+@pytest.mark.parametrize("case", [case for case in FAILING if _named(case) in ALSO_AFRESH], ids=lambda case: case.name)
+@pytest.mark.skipif(not AVAILABLE, reason="every child is started afresh here: the test above says it all")
+def test_a_child_that_was_not_forked_withstands_as_much(case: Case, tmp_path: Path, nursery: Nursery | None) -> None:
+    """`ol check` starts its one child afresh, as every run does where forking is not safe.
+
+    KIND: boundary.
+    """
+    workspace = submit(case.name, tmp_path)
+    fails_with_a_sentence(case, judged(workspace, case, nursery, forked=False), workspace)
+
+
 def test_every_hostile_file_has_its_case() -> None:
     """A file without a case tests nothing.
 
     KIND: unit.
     """
-    cases = {getattr(case, "values", [case])[0].name for case in FAILING} | {"is_right"} | set(SUITES)
+    cases = {_named(case) for case in FAILING} | {"is_right"} | set(SUITES)
+    assert {_named(case) for case in FAILING} >= ALSO_AFRESH
     assert {path.stem for path in HOSTILE.glob("*.py")} == cases
 
 
@@ -217,7 +263,7 @@ SUITES = {
 
 
 @pytest.mark.parametrize("name", SUITES)
-def test_a_suite_counts_only_when_it_ran(name: str, tmp_path: Path) -> None:
+def test_a_suite_counts_only_when_it_ran(name: str, tmp_path: Path, nursery: Nursery | None) -> None:
     """A grade is a share of bugs caught: a suite that skips, hangs or leaves must not look like one that passed.
 
     KIND: boundary.
@@ -231,7 +277,7 @@ def test_a_suite_counts_only_when_it_ran(name: str, tmp_path: Path) -> None:
     (own / "numpy.py").write_text("raise SystemExit(0)\n", encoding="utf-8")
     limits = IMPATIENT if SUITES[name] == "timeout" else SHORT
     overlay = Overlay({"tinyllm.prob.sampling": reference(FILE)})
-    outcome = run(Run(overlay, (own,), limits=limits, secret=(reference(FILE),)))
+    outcome = run(Run(overlay, (own,), limits=limits, secret=(reference(FILE),)), nursery=nursery)
     assert outcome.ending == SUITES[name], outcome
     assert outcome.passed == (name == "suite_beside_a_false_numpy")
     assert outcome.finished or outcome.reason.endswith((".", "?"))
