@@ -563,6 +563,8 @@ for seed in range(100):
     my_count += first_above(p, a) == first_above(p, b)
 print("the same first token for", my_count, "of 100 seeds; two independent draws agree with probability",
       sum(F(mass) ** 2 for mass in p))
+pairs = [PCG32(seed).substream("sample").uniforms(2) for seed in range(100)]
+assert my_count == sum(sample_categorical(p, a) == sample_categorical(p, b) for a, b in pairs)
 # Equal numbers in another order are another text. That is why chapter 09 fixes the order of its draws.
 
 # %% [markdown]

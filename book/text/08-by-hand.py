@@ -48,7 +48,8 @@ assert keep == F(1, 2)
 
 # %% [markdown]
 # Half of the time. In general a token drawn from $q$ is kept with probability $\min(1, p(x)/q(x))$: the code draws a
-# uniform $u$ and keeps the token when $u < p(x)/q(x)$.
+# uniform $u$ and keeps the token when $u < p(x)/q(x)$. That is the **acceptance rule**; the rest of the table is what it
+# leads to.
 #
 # Take $u = 0.7$. It is not below $\tfrac12$, so the token is rejected. What replaces it must come from what $p$ still
 # lacks: the **residual distribution** $r = \max(0, p - q) / Z$, where $Z$ is the sum of the numerators.
@@ -126,6 +127,8 @@ assert (emitted, accepted, rng.drawn) == ([1, 2], 1, 3)
 #
 # Here $\alpha$ is the probability that a draft token is kept, averaged over the tokens that the draft may draw. Since
 # $1 - \alpha = Z$, the second part is $\max(0, p(v) - q(v))$, and the two parts add up to $p(v)$.
+#
+# **Predict** for tokens 0 and 1: how much of each comes from a kept draft, how much from a replacement?
 
 # %%
 alpha = sum(min(a, b) for a, b in zip(p, q))
@@ -135,6 +138,27 @@ for v in range(3):
     replaced = (1 - alpha) * residual[v]
     print(f"token {v}: kept {kept}, as a replacement {replaced}, together {kept + replaced}")
     assert kept + replaced == p[v]
+
+# %% [markdown]
+# Token 1 comes out only as a kept draft, half of the times that it was proposed: $\tfrac12 \cdot \tfrac12 = \tfrac14$. Token
+# 0 is always kept, which gives $\tfrac14$, and the other $\tfrac14$ are the rejected 1s. Here is the whole case as a table,
+# every number of it computed.
+
+# %%
+def line(step, computation, result):
+    print(f"{step:32s}{computation:42s}{result}")
+
+
+u_accept, u_resample = F(7, 10), F(4, 10)
+line("acceptance probability", f"min(1, p(1)/q(1)) = min(1, {p[1]} / {q[1]})", keep)
+line(f"u_accept = {u_accept}", f"{u_accept} < {keep}?", "kept" if u_accept < keep else "rejected")
+line("residual", f"max(0, p - q) = {', '.join(map(str, excess))}; Z = {Z}", ", ".join(map(str, residual)))
+replacement = next(v for v in range(3) if u_resample < sum(residual[: v + 1]))
+line(f"u_resample = {u_resample}", "first id whose running sum exceeds it", f"token {replacement}")
+bonus = [F(v) for v in after_1]
+third = next(v for v in range(3) if F(1, 10) < sum(bonus[: v + 1]))
+line("with u_accept = 3/10 instead", f"3/10 < {keep}; then the bonus row at 1/10", f"tokens 1 and {third}")
+assert (replacement, third) == (0, 2) and not u_accept < keep and F(3, 10) < keep
 
 # %% [markdown]
 # ## Greedy: the same rule, without chance
@@ -182,7 +206,7 @@ assert draft == [3, 9, 1] and distributions is None
 # ## Your turn: another draft
 #
 # Keep $p$, but let the draft be $q = [\tfrac12, 0, \tfrac12]$. Compute $\alpha$ and the residual as fractions. Each
-# answer is checked as soon as you fill it in.
+# answer is checked as soon as you fill it in: write it in place of `None` and run the cell.
 
 # %%
 q_new = [F(1, 2), F(0), F(1, 2)]
@@ -243,7 +267,9 @@ assert my_certain_keep == F(1, 4) and my_certain_residual == [F(2, 3), 0, F(1, 3
 # ## If you skip this
 #
 # The next chapter turns each step above into a line of `verify_draft`. You can follow it without this one, but keep
-# these numbers near: they are the smallest case that can catch a wrong verifier.
+# these numbers near: they are the smallest case that can catch a wrong verifier. `ol start L8.6` hands you this module to
+# build for yourself, and practice copies of these chapters with the solutions taken out; `ol tests L8.6` lists what will be
+# asked of it.
 #
 # ## Going further
 #

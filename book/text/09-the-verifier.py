@@ -5,7 +5,8 @@
 # target's distribution.
 #
 # The verifier gets the target's logits for $m + 1$ positions, the $m$ draft ids, and what the draft says about how it
-# drew them. It returns the tokens to emit and how many drafts it kept.
+# drew them. It returns the tokens to emit and how many drafts it kept. In symbols: $x_1, \dots, x_m$ are the draft ids, $p_i$
+# is the target's distribution at position $i$, after everything before $x_i$, and $q_i$ is the one that $x_i$ was drawn from.
 
 # %%
 from fractions import Fraction as F
@@ -13,9 +14,11 @@ from itertools import product
 
 import numpy as np
 
+import ol
 from tinyllm.explore.figure import PALETTE, new_figure, show
 from tinyllm.infer.sample import SamplingParams, choose, request_rng, sampling_distribution
 from tinyllm.infer.spec import verify_draft
+from tinyllm.info.entropy import total_variation
 from tinyllm.num.rng import PCG32
 from tinyllm.prob.rejection import speculative_step
 
@@ -110,13 +113,32 @@ assert wrong == [F(3, 8), F(5, 16), F(5, 16)]
 # $$P(v) = q(v)\min\left(1, \tfrac{p(v)}{q(v)}\right) + (1 - \alpha)\, r(v) = \min(q(v), p(v)) + \max(0, p(v) - q(v)) = p(v).$$
 #
 # Where $q(v) = 0$ the token is never proposed, and the first part is 0, as $\min(q, p)$ says.
-# The middle step uses $1 - \alpha = 1 - \sum_v \min(p, q) = \sum_v \max(0, p - q) = Z$. Nothing asks $q$ to be good. A
-# bad draft is rejected more often; it is never wrong.
+# The middle step uses $1 - \alpha = 1 - \sum_v \min(p, q) = \sum_v \max(0, p - q) = Z$, for
+# $p - \min(p, q) = \max(0, p - q)$ at every token. If $Z = 0$, then $p = q$, nothing is ever rejected, and there is no residual
+# to draw from. Nothing asks $q$ to be good. A bad draft is rejected more often; it is never wrong.
 #
+# And how often is it rejected? Since $\min(a, b) = \tfrac12(a + b - |a - b|)$, summing over the tokens gives
+#
+# $$\alpha = \sum_v \min(p(v), q(v)) = \tfrac12 \Big(1 + 1 - \sum_v |p(v) - q(v)|\Big) = 1 - \mathrm{TV}(p, q).$$
+#
+# The acceptance probability is the overlap of the two distributions, no more and no less. The cell below asks for it in three
+# ways: by the formula, by the distance, and by counting what `speculative_step` keeps.
+
+# %%
+by_overlap = sum(min(F(a), F(b)) for a, b in zip(p, q))
+by_distance = 1 - F(total_variation(p, q))
+kept = F(0)
+for x, u, v in product(range(3), midpoints, midpoints):
+    kept += speculative_step(p, q, x, u, v)[1] * F(q[x]) / N**2
+print("alpha:", by_overlap, "; 1 - TV:", by_distance, "; counted:", kept)
+assert by_overlap == by_distance == kept == F(3, 4)
+
+# %% [markdown]
 # ## Rule 3: a draft that does not draw
 #
-# Prompt lookup proposes $x$ with certainty. That is a draw from the one-hot $q = e_x$: keep $x$ with probability
-# $p(x)$, otherwise draw from $p$ without $x$.
+# Prompt lookup proposes $x$ with certainty. That is a draw from the one-hot $q = e_x$, so nothing new has to be proved:
+# $\min(1, p(x)/q(x))$ is $p(x)$, and $\max(0, p - e_x)$ is $p$ with $x$ taken out. Keep $x$ with probability $p(x)$, otherwise
+# draw from $p$ without $x$, renormalised. **Predict:** if the draft always says token 1, how often does 1 come out?
 
 # %%
 for x in range(3):
@@ -128,12 +150,88 @@ for x in range(3):
     assert out == [F(v) for v in p]
 
 # %% [markdown]
+# As often as the target wants it, $\tfrac14$, although it was proposed every time.
+#
+# ### Rule 1 again, as a limit
+#
+# Lower the temperature and $p$ piles up on the largest logit. **Predict:** what becomes of the two acceptance
+# probabilities, for a draft that says the argmax and for one that says something else?
+
+# %%
+row = np.array([0.0, 1, 3])
+for temperature in (1, 0.5, 0.2, 0.1, 0):
+    cold = sampling_distribution(row, SamplingParams(temperature=temperature))
+    print(f"temperature {temperature:3}: draft 2 is kept with {cold[2]:.6f}, draft 1 with {cold[1]:.6f}")
+assert cold.tolist() == [0, 0, 1]
+
+# %% [markdown]
+# One and zero: the argmax is always kept, anything else is always replaced, and the residual is the argmax alone. That is
+# rule 1. At temperature 0 itself there is nothing left to chance, so the verifier draws no uniforms at all. (Where two logits
+# are equal the limit would share between them; the rule takes the lower id.)
+#
 # ## Rule 4: several positions
 #
 # Position $i$ is the same step with $p_i$, the target's distribution after the drafts before it, and it is reached only
-# if they were all kept. By induction every emitted token follows the target's distribution given the tokens before
-# it: the first by rule 2; and if the first $i$ tokens do, the next is a fresh exact step from $p_{i+1}$.
+# if they were all kept.
 #
+# **Claim.** However long the drafts are, the tokens $y_1, y_2, \dots$ that come out, round after round, have the
+# distribution of plain decoding: $P(y_1, \dots, y_t) = \prod_{j \le t} p(y_j \mid y_1, \dots, y_{j-1})$ for every $t$.
+#
+# **Proof**, by induction on $t$. For $t = 0$ there is nothing to show. Suppose that $y_1, \dots, y_{t-1}$ have come out, and look
+# at the step that makes $y_t$. There are two cases, and what happened before decides which one it is.
+#
+# - *A draft token is waiting at this place.* Everything before it in its round was kept, so the target's row is the one
+#   after $y_1, \dots, y_{t-1}$. The draft token was drawn from its $q$, a distribution that depends on the context and on the
+#   drafts before it, which are $y$'s now; and that those were kept says nothing about it, for other uniforms decided that.
+#   The two uniforms of this position are fresh. By rule 2 the token that comes out has the distribution
+#   $p(\cdot \mid y_1, \dots, y_{t-1})$, kept or replaced.
+# - *None is waiting.* The round's drafts are used up, and the bonus is a plain draw from that same row. (The token after a
+#   replacement belongs to the next round, which drafts anew from the context as it is, so it is one of these two cases.)
+#
+# In both cases $P(y_t \mid y_1, \dots, y_{t-1}) = p(y_t \mid y_1, \dots, y_{t-1})$; multiply by the induction hypothesis. $\square$
+#
+# The first case is why the target's rows must be those *after the draft prefix*, and why nothing of a rejected draft may
+# be used again: a token that was proposed and refused is no longer a fresh draw.
+#
+# Here is the proof as a program. `tokens` follows every branch, with its probability as a fraction: kept, replaced, bonus,
+# next round. Vocabulary 2, drafts of up to three tokens, a target and a draft that both look at the last token.
+
+# %%
+P = {0: [F(1, 3), F(2, 3)], 1: [F(3, 4), F(1, 4)]}  # the target after 0 and after 1
+Q = {0: [F(3, 5), F(2, 5)], 1: [F(1, 2), F(1, 2)]}  # the draft
+
+
+def tokens(last, wanted, k, left):
+    """The law of the next `wanted` tokens after `last`, with `left` drafts left in a round of k: tuple -> fraction."""
+    if wanted == 0:
+        return {(): F(1)}
+    p_i, q_i, ways = P[last], Q[last], []  # ways: (probability, token, drafts left afterwards)
+    for v in range(2):
+        if left == 0:
+            ways.append((p_i[v], v, k))  # the bonus, then a new round
+        else:
+            ways.append((min(p_i[v], q_i[v]), v, left - 1))  # proposed and kept: the next position
+            ways.append((max(F(0), p_i[v] - q_i[v]), v, k))  # 1 - alpha times the residual, then a new round
+    out = {}
+    for chance, v, next_left in ways:
+        for rest, more in tokens(v, wanted - 1, k, next_left).items():
+            out[v, *rest] = out.get((v, *rest), F(0)) + chance * more
+    return out
+
+
+def target_alone(last, wanted):
+    """The law of plain decoding."""
+    if wanted == 0:
+        return {(): F(1)}
+    return {(v, *rest): P[last][v] * more for v in range(2) for rest, more in target_alone(v, wanted - 1).items()}
+
+
+for k in range(4):
+    assert tokens(0, 6, k, k) == target_alone(0, 6)
+print("64 texts of six tokens, k = 0, 1, 2, 3: every probability equal, as fractions")
+print("for example 0 1 1 0 1 0:", tokens(0, 6, 3, 3)[0, 1, 1, 0, 1, 0])
+
+# %% [markdown]
 # Two more things belong to a position. Penalties look at the history, and **the history includes the drafts kept so far
 # in this round**. And the order of draws is fixed: per position $u_{accept}$, then $u_{resample}$, always both; then one
 # uniform for the bonus.
@@ -218,6 +316,36 @@ assert my_verify(same_rows, [0, 1, 0, 1], None, fading, [], None) == ([0, 1, 0, 
 # penalties see only the history before the round would reject the second token.
 
 # %% [markdown]
+# ### Filters and penalties change p, and nothing else
+#
+# Penalties, temperature, top-k, top-p and min-p turn a row of logits into the distribution that plain decoding would draw
+# from. The proof never asked where $p_i$ comes from; so if the verifier uses *that* distribution, after penalties for the
+# history as it is at this position and after the filters, the output is again plain decoding's. The draft's $q$ need not
+# have seen any filter. What the filters leave out has $p_i = 0$: it is never kept, since $u < 0$ is false, and never a
+# replacement, since $\max(0, 0 - q)$ is 0.
+#
+# **Predict:** $p = [0.6, 0.35, 0.05]$ with min-p 0.1 leaves out token 2, which is below $0.1 \cdot 0.6$. A draft insists on
+# token 2. What comes out? Now let the draft say 0, under a presence penalty of $\ln 2$, after a history that holds a 0.
+
+# %%
+def first_token_law(row, params, history, draft_id, accept_cells, resample_cells):
+    """What my_verify emits first for a deterministic draft: every outcome, as fractions."""
+    out = [F(0)] * len(row)
+    for a, r in product(range(accept_cells), range(resample_cells)):
+        uniforms = Replay([(a + 0.5) / accept_cells, (r + 0.5) / resample_cells, 0.5])
+        emitted, _ = my_verify(np.array([row, row]), [draft_id], None, params, history, uniforms)
+        out[emitted[0]] += F(1, accept_cells * resample_cells)
+    return out
+
+
+filtered = first_token_law(np.log([0.6, 0.35, 0.05]), SamplingParams(min_p=0.1), [], 2, 4, 19)
+print("min-p:   ", [str(v) for v in filtered], "wanted 0.6 and 0.35, over 0.95")
+assert filtered == [F(60, 95), F(35, 95), 0]
+penalised = first_token_law(np.log([4.0, 3, 1]), SamplingParams(presence_penalty=np.log(2)), [0], 0, 6, 4)
+print("presence:", [str(v) for v in penalised], "wanted 4/2, 3 and 1, over 6")
+assert penalised == [F(2, 6), F(3, 6), F(1, 6)]
+
+# %% [markdown]
 # ## Rule 5: look before you judge
 #
 # One row too few, and every position would be judged by the wrong row without a sound. So shapes are checked first:
@@ -241,9 +369,30 @@ assert passed == [[2]]
 # Only the third passes: one draft, two rows, and 2 is the last id of a vocabulary of three. It is not kept, but that is
 # a verdict on the draft, not on the call.
 #
+# Put these looks in front of your verifier, and it is done. `ol.check` hands it to the course's own tests, in the place of
+# the package's, and shows what they say.
+
+# %% tags=["nbval-ignore-output"]
+def my_verify_draft(target_logits, draft_ids, draft_probs, p, history, rng, prompt=()):
+    """my_verify, after a look at what it was given."""
+    rows, m = np.asarray(target_logits), len(draft_ids)
+    if rows.ndim != 2 or len(rows) != m + 1:
+        raise ValueError(f"{m} draft ids need {m + 1} rows of logits, not an array of shape {rows.shape}.")
+    if draft_probs is not None and np.shape(draft_probs) != (m, rows.shape[1]):
+        raise ValueError(f"draft_probs must be {m} rows over {rows.shape[1]} tokens, not {np.shape(draft_probs)}.")
+    if not all(0 <= x < rows.shape[1] for x in draft_ids):
+        raise ValueError(f"draft ids must lie in [0, {rows.shape[1]}), and they are {list(draft_ids)}.")
+    return my_verify(rows, draft_ids, draft_probs, p, history, rng, prompt)
+
+
+verdict = ol.check("L8.6", verify_draft=my_verify_draft)
+assert verdict
+verdict
+
+# %% [markdown]
 # ## The same as the package
 #
-# `tinyllm.infer.spec.verify_draft` is this function with its checks. Compare the two, draws included: after each call
+# `tinyllm.infer.spec.verify_draft` is this function. Compare the two, draws included: after each call
 # the generators must stand at the same place. The parameters vary too: `top_k` lets only the $k$ largest logits be
 # drawn (0 lets all), and `repetition_penalty` weakens every token that has already occurred (1 changes nothing).
 
@@ -263,7 +412,7 @@ for seed in range(200):
     )
     history, prompt = [numbers.below(V) for _ in range(3)], [numbers.below(V)]
     mine, theirs = request_rng(seed), request_rng(seed)
-    a = my_verify(rows, draft_ids, draft_probs, params, history, mine, prompt)
+    a = my_verify_draft(rows, draft_ids, draft_probs, params, history, mine, prompt)
     b = verify_draft(rows, draft_ids, draft_probs, params, history, theirs, prompt)
     assert a == b and mine.state() == theirs.state()
     plainest += m > 0 and draft_probs is not None and params.temperature > 0 and params.top_k == 0
@@ -349,6 +498,8 @@ assert (rejected_second, all_kept) == (draws(True, False, True), draws(True, Tru
 # | `test_hand_example`, `test_hand_example_greedy` | draws in order, greedy without draws |
 # | `test_one_token_output_is_the_target_exactly` | rule 2, enumerated |
 # | `test_two_token_draft_is_exact_at_each_position` | rule 4 |
+# | `test_the_output_is_p_for_any_p_and_q` | the proof, on $p$ and $q$ that a search tries to break |
+# | `test_case_05_filters_apply_to_every_row` | filters, at every position and in the bonus row |
 # | `test_deterministic_draft_is_exact` | rule 3, also for a token that the target never emits |
 # | `test_penalties_see_the_accepted_drafts` | the history of a position |
 # | `test_the_bonus_follows_the_row_after_the_last_draft` | the bonus |
@@ -357,10 +508,13 @@ assert (rejected_second, all_kept) == (draws(True, False, True), draws(True, Tru
 # ## If you skip this
 #
 # The chapters on drafts, rollback and speed use `verify_draft` as it stands. An engine you port it to must draw in the
-# same order, or its tokens will differ.
+# same order, or its tokens will differ. To write your own from an empty file: `ol start L8.6`, then `ol check L8.6`.
 #
 # ## Going further
 #
-# - Leviathan, Kalman, Matias (2023), algorithm 1 and appendix A.1; Chen et al. (2023), theorem 1.
+# - Leviathan, Kalman, Matias (2023), algorithm 1, appendix A.1, and section 3.2 for $\alpha = 1 - \mathrm{TV}$.
+# - Chen et al., *Accelerating Large Language Model Decoding with Speculative Sampling*, 2023, theorem 1.
+# - vLLM keeps a token when $p(x)/q(x) \ge u$ and finds replacements without normalising; transformers samples from the target
+#   and compares where $q$ is unknown. Chapter 14 shows what the second costs.
 # - Sun et al., *Block Verification Accelerates Speculative Decoding*, 2024: judging the whole draft at once keeps more of
 #   it, still exactly.
