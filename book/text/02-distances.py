@@ -240,6 +240,17 @@ assert independent == F(1, 4) and all(a * b <= min(a, b) for a, b in product(p, 
 # This is the **coupling inequality**. It is a bound that no algorithm can break; chapter 03 builds the one that reaches it.
 # So $\alpha$ is not a property of a clever rule. It belongs to the pair: how often this draft *can* be kept by this target.
 #
+# ## Move it
+#
+# Take hold of $p$ and $q$ yourself. **Predict**, then try: how far can you move weight about in $q$ without changing
+# $\alpha$? Can the overlap be 0 while every word of the draft has weight? (The explorable calls the words a to d.)
+
+# %% tags=["nbval-ignore-output"]
+from tinyllm.explore import overlap as explorable
+
+explorable.widget([float(a) for a in p], [float(b) for b in q])
+
+# %% [markdown]
 # ## KL bounds TV
 #
 # Draft models are usually trained to bring KL down, since it has a smooth gradient. Does a small KL promise a large
