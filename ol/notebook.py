@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ol.catalogue import TestInfo, tests_of
+from ol.catalogue import TestInfo, find, tests_of
 from ol.check import TestResult, explanation, results_of
 from ol.course import ROOT, Module, dotted, module, reference
 from ol.sandbox import TestOutcome, test_outcome
@@ -60,15 +60,19 @@ class Table:
         return f"<table><caption>{html.escape(self.headline)}</caption>{rows}</table>{more}"
 
 
-def check(module_id: str, **handed_over: Any) -> Table:
+def check(module_id: str, only: str = "", **handed_over: Any) -> Table:
     """Run the tests of a module that concern what was handed over, as in check("L8.6", verify_draft=verify_draft).
 
-    A test concerns it when every name of the module in its body was handed over. ValueError when nothing was handed
-    over, for a name that the module does not have, and when no test concerns these names alone.
+    A test concerns it when every name of the module in its body was handed over. `only`: names of tests, with spaces
+    between, of which just these run. ValueError when nothing was handed over, for a name that the module does not have,
+    for a test that is not there, and when no test concerns these names alone.
     """
     chosen = module(module_id)
     homes = _homes(chosen, handed_over)
     infos = [info for info in tests_of(chosen) if _concerns(info, set(handed_over))]
+    if only:
+        wanted = [find(tests_of(chosen), name).name for name in only.split()]
+        infos = [info for info in infos if info.name in wanted]
     if not infos:
         raise ValueError(f"no test of {chosen.id} is about {' and '.join(handed_over)} alone; `ol tests` lists them.")
     records: list[dict[str, Any]] = []
