@@ -104,7 +104,7 @@ def words_html(words: str, width: int) -> str:
     )
 
 
-def fallback_html(name: str, controls: Sequence[dict[str, Any]], data: Mapping[str, Any], words: str) -> str:
+def explorable_html(name: str, controls: Sequence[dict[str, Any]], data: Mapping[str, Any], words: str) -> str:
     """What a page without a kernel starts from: controls, palette and `data` as JSON, and the words.
 
     The same for the same arguments: keys are sorted, and no number is rounded.
@@ -143,9 +143,9 @@ class Explorable(widgets.VBox):
         self.inputs = {control.name: control.widget() for control in controls}
         width, height = canvas.size
         self.shown = widgets.HTML(layout=widgets.Layout(width="98%", max_width=f"{width}px", min_height=f"{height}px"))
-        self._redraw()
+        self.redraw()
         for control in self.inputs.values():
-            control.observe(self._redraw, names="value")
+            control.observe(self.redraw, names="value")
         above = arrange(self.inputs) if arrange else list(self.inputs.values())
         super().__init__([*above, self.shown])
         self.add_class("tinyllm-explorable-live")
@@ -163,7 +163,8 @@ class Explorable(widgets.VBox):
         except ValueError as fault:
             return str(fault)
 
-    def _redraw(self, _change: Any = None) -> None:
+    def redraw(self, _change: Any = None) -> None:
+        """Replace picture and words by those of the state as it is."""
         state = self.state
         try:
             png = self._canvas.png(lambda axes: self._draw(axes, **state))
@@ -176,7 +177,7 @@ class Explorable(widgets.VBox):
     def fallback(self) -> str:
         """The HTML form, for a page without a kernel."""
         controls = [control.as_json(self.inputs[control.name].value) for control in self._controls]
-        return fallback_html(self._name, controls, self._data, self.words)
+        return explorable_html(self._name, controls, self._data, self.words)
 
     def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, Any]:
         bundle: dict[str, Any] = super()._repr_mimebundle_(**kwargs)
