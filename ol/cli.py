@@ -38,7 +38,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-dev = typer.Typer(rich_markup_mode=None, help="For authors of the course.", no_args_is_help=True)
+dev = typer.Typer(rich_markup_mode=None, no_args_is_help=True)
 app.add_typer(dev, name="dev")
 
 ModuleId = Annotated[str, typer.Argument(metavar="MODULE", help="Such as L8.6; `ol` lists them.")]
@@ -315,9 +315,14 @@ def check(
     raise typer.Exit(verdict.exit_code)
 
 
+def _print_headed(out: Console, text: str, good: bool) -> None:
+    """Text whose first line is the verdict."""
+    head, newline, rest = text.partition("\n")
+    out.print(Text.assemble((head, "bold green" if good else "bold red"), newline, rest))
+
+
 def _print_verdict(out: Console, verdict: Verdict) -> None:
-    head, newline, rest = verdict.text().partition("\n")
-    out.print(Text.assemble((head, "bold green" if verdict.status == "pass" else "bold red"), newline, rest))
+    _print_headed(out, verdict.text(), verdict.status == "pass")
     if last := verdict.output.strip().splitlines()[-8:]:
         out.print("\nIts last lines:\n" + "\n".join(f"    {line[:76]}" for line in last))
 
@@ -346,6 +351,37 @@ class _Counting:
             self._done += 1
         if self._status is not None:
             self._status.update(f"{self._done} of {self._total}" if self._total else f"{self._done} done")
+
+
+class _Bar:
+    """A bar for many runs, in a terminal; nothing anywhere else."""
+
+    def __init__(self, out: Console | None) -> None:
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+        shown = out is not None and out.is_terminal
+        columns = (TextColumn("{task.description:14}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+        self._bar = Progress(*columns, console=out, transient=True, disable=not shown)
+        self._runs = self._bar.add_task("loading", total=None)
+        self._learners: Any = None
+
+    def __enter__(self) -> Self:
+        self._bar.start()
+        return self
+
+    def __exit__(self, *fault: object) -> None:
+        self._bar.stop()
+
+    def see(self, event: dict[str, Any]) -> None:
+        """Take note of what a grade or a check of the course reports."""
+        done, total = event["done"], event["total"]
+        if event["is"] == "run":
+            what = {"correct": "correct code", "bug": "planted bugs"}.get(event["of"], "runs")
+            self._bar.update(self._runs, description=what, completed=done, total=total)
+        elif event["is"] == "learner":
+            if self._learners is None:
+                self._learners = self._bar.add_task("learners", total=total)
+            self._bar.update(self._learners, completed=done)
 
 
 @app.command()
@@ -427,6 +463,82 @@ def diff(
         for line in lines:
             colour = {"+": "green", "-": "red", "@": "cyan"}.get(line[0], "")
             out.print(Text(line.rstrip("\n"), colour))
+
+
+@app.command()
+def grade(
+    module_id: ModuleId,
+    tests_dir: Annotated[
+        Path | None, typer.Option("--tests", metavar="DIR", help="Tests in another folder than your own.")
+    ] = None,
+    everybody: Annotated[
+        Path | None, typer.Option("--all", metavar="DIR", help="A folder of submissions, one sub-folder a learner.")
+    ] = None,
+    workers: Annotated[int | None, typer.Option(min=1, help="Runs at a time; as many as processors.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Your own tests: are they valid, and what share of the planted bugs do they catch?
+
+    \b
+    ol grade L8.6                           the tests in work/tests/l8-6-spec/
+    ol grade L8.6 --tests other/folder      those of somebody else
+    ol grade L8.6 --all submissions/        a folder a learner, to CSV and JSON
+
+    Valid: they pass on every correct implementation, the reference and others.
+    One test that does not voids all credit. Then the reference runs with one bug
+    at a time; 80% caught is a pass. What is missed is told by pitfall number.
+    With --all, what was graded before with the same tests is not graded again.
+
+    Exit codes: 0 pass (with --all: everybody has a grade), 1 fail, 2 usage, 3 no
+    bugs are planted in that module, 4 no tests yet, 5 the course is broken.
+    """
+    from ol.grade import grade as judge
+    from ol.side_by_side import WORKERS
+
+    chosen, out = _module(module_id), _out()
+    if everybody is not None:
+        if tests_dir is not None:
+            _say("Ask for one thing: --all grades a folder of submissions, --tests one folder of tests.")
+            raise typer.Exit(USAGE)
+        _grade_all(out, chosen, everybody, workers or WORKERS, as_json)
+    if tests_dir is not None and not tests_dir.is_dir():
+        _say(f"{tests_dir} is not a folder.")
+        raise typer.Exit(USAGE)
+    workspace = Workspace()
+    with _Bar(out if not as_json else None) as bar:
+        found = judge(chosen.id, tests_dir or workspace.own_tests(chosen), workers=workers or WORKERS, on_event=bar.see)
+    if found.valid and tests_dir is None:
+        with workspace.remember() as state:
+            state.grades[chosen.id] = found.share
+    if as_json:
+        _print_json(found.to_json())
+    else:
+        _print_headed(out, found.text(), found.status == "pass")
+    raise typer.Exit(found.exit_code)
+
+
+def _grade_all(out: Console, chosen: Module, folder: Path, workers: int, as_json: bool) -> None:
+    from ol.grade import grade_all
+
+    try:
+        with _Bar(out if not as_json else None) as bar:
+            found = grade_all(chosen.id, folder, workers=workers, on_event=bar.see)
+    except ValueError as error:
+        _say(f"{str(error)[0].upper()}{str(error)[1:]}")
+        raise typer.Exit(USAGE) from error
+    broken = any(row["status"] == "broken" for row in found.grades.values())
+    if as_json:
+        _print_json({"module": found.module, "grades": found.grades, "csv": found.csv, "json": found.json})
+    else:
+        table = Table.grid(padding=(0, 2))
+        for name, row in found.grades.items():
+            said = " ".join(" ".join(row["reasons"]).split())
+            if row["valid"]:
+                said = f"{row['caught']} of {row['bugs']} bugs caught ({row['share']:.0%})"
+            table.add_row(f"  {name}", Text(row["status"], "green" if row["status"] == "pass" else "yellow"), said)
+        out.print(table, soft_wrap=False)
+        out.print(f"\nwritten to {_relative(found.csv)} and {_relative(found.json)}")
+    raise typer.Exit(BROKEN if broken else PASS)
 
 
 @app.command()
@@ -525,4 +637,50 @@ def conform(
         out, text = _out(), report.text()
         head, verdict, rest = text.partition("PASS" if report.passed else "FAIL")
         out.print(Text.assemble(head, (verdict, "bold green" if report.passed else "bold red"), rest))
+    raise typer.Exit(report.exit_code)
+
+
+# For authors.
+
+
+@dev.callback()
+def authors() -> None:
+    """For authors of the course.
+
+    \b
+    ol dev check      after a change to the package, its tests or the bugs
+    """
+
+
+@dev.command("check")
+def dev_check(
+    module_ids: Annotated[
+        list[str] | None, typer.Argument(metavar="[MODULE]...", help="Only these; all of them when left out.")
+    ] = None,
+    workers: Annotated[int | None, typer.Option(min=1, help="Runs at a time; as many as processors.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Prove that the course holds together.
+
+    \b
+    ol dev check            every module, some minutes
+    ol dev check L8.6       one of them
+
+    Stubs fail, the reference and each alternative pass, every planted bug fits
+    its file and is caught by the course tests that its data names, and the tables
+    of pitfalls agree with the tests.
+
+    Exit codes: 0 all of it holds, 5 something does not.
+    """
+    from ol.dev import dev_check as prove
+    from ol.side_by_side import WORKERS
+
+    out = _out()
+    chosen = [_module(module_id).id for module_id in module_ids or ()]
+    with _Bar(out if not as_json else None) as bar:
+        report = prove(chosen, workers=workers or WORKERS, on_event=bar.see)
+    if as_json:
+        _print_json(report.to_json())
+    else:
+        _print_headed(out, report.text(), not report.faults)
     raise typer.Exit(report.exit_code)

@@ -94,11 +94,9 @@ class Grade:
                 "broken": "the course itself is at fault, not your tests.",
             }
             return _wrap(head + told.get(self.status, ""))
-        tests = "1 test is" if self.tests == 1 else f"{self.tests} tests are"
-        mark = f"{PASS_MARK:.0%} is a pass"
-        return _wrap(
-            f"{head}your {tests} valid and catch {self.caught} of {self.bugs} planted bugs ({self.share:.0%}; {mark})."
-        )
+        tests = "1 test is valid and catches" if self.tests == 1 else f"{self.tests} tests are valid and catch"
+        caught = f"{self.caught} of {self.bugs} planted bugs ({self.share:.0%})"
+        return _wrap(f"{head}your {tests} {caught}.") + f"\n{PASS_MARK:.0%} is a pass."
 
     def _reasons(self) -> Iterator[str]:
         for reason in self.reasons:

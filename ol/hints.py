@@ -24,6 +24,11 @@ def _texts(kind: str) -> dict[str, list[str]]:
     return {key: table["hints"] for key, table in tables.items()}
 
 
+def pitfalls_with_hints() -> set[int]:
+    """The numbers of the pitfalls that have hints."""
+    return {int(number) for number in _texts("pitfalls")}
+
+
 def hints_for(test_name: str, module: Module | None = None) -> list[str]:
     """The hints for a course test, mildest first, at least three. ValueError for a name that no course test has.
 

@@ -28,6 +28,9 @@ METHODS = (FunctionType, classmethod, staticmethod, property)
 class Seal:
     """What the judging modules, and those named in `also`, hold now; of modules in the seal `earlier`, what it says."""
 
+    held: dict[str, tuple[Any, str, Any, CodeType | None]]  # by dotted name: owner, name, thing, its code
+    modules: set[str]
+
     def __init__(self, also: Iterable[str] = (), earlier: Seal | None = None) -> None:
         judges = {*JUDGES, *also}
         modules = {n: m for n, m in list(sys.modules.items()) if m is not None and n.partition(".")[0] in judges}

@@ -106,11 +106,12 @@ def test_ngram_draft():
     assert shares(drawn) == {0: Fraction(6, 12), 1: Fraction(2, 12), 2: Fraction(1, 12), 3: Fraction(3, 12)}
 
 
-def test_model_draft_follows_the_context():
-    model = BagLM(seed=4)
-    draft = ModelDraft(BagLM(seed=4))
-    for context in ([1, 2, 3], [1, 2, 3, 4, 5], [1, 2, 7], [1, 2, 7, 7, 8, 9], [3]):
-        assert draft.propose(context, 3, None)[0] == model.greedy(context, 3)
+@pytest.mark.parametrize("seed", range(4))
+def test_model_draft_follows_the_context(seed):
+    model = BagLM(seed=seed)
+    draft = ModelDraft(BagLM(seed=seed))
+    for context in ([1, 2, 3], [1, 2, 3, 4, 5, 9], [1, 2, 7], [1, 2, 7, 7, 8, 9], [3], [3, 0, 0, 5, 1, 8]):
+        assert draft.propose(context, 4, None)[0] == model.greedy(context, 4)
 
 
 def test_greedy_is_greedy_and_passes_are_counted():
