@@ -14,6 +14,7 @@ from types import SimpleNamespace
 
 import numpy as np
 
+import ol
 from tinyllm.explore.figure import PALETTE, new_figure, show
 from tinyllm.infer.generate import generate
 from tinyllm.infer.sample import SamplingParams, request_rng
@@ -68,6 +69,53 @@ print("3000 contexts, all equal;", found, "with a draft")
 assert 1000 < found < 3000
 
 # %% [markdown]
+# The scan is finished work already. Give it the shape of a draft, and the course's tests will have it.
+
+# %% tags=["nbval-ignore-output"]
+class MyLookup:
+    """The scan as a draft."""
+
+    def __init__(self, max_ngram=3, min_ngram=1):
+        if not 1 <= min_ngram <= max_ngram:
+            raise ValueError(f"1 <= min_ngram <= max_ngram is wanted, not {min_ngram} and {max_ngram}.")
+        self.max_ngram, self.min_ngram = max_ngram, min_ngram
+
+    def propose(self, ctx, k, rng=None):
+        return scan(list(ctx), k, self.max_ngram, self.min_ngram), None
+
+
+verdict = ol.check("L8.6", PromptLookupDraft=MyLookup)
+assert verdict
+verdict
+
+# %% [markdown]
+# ### Which occurrence?
+#
+# Engines differ here. Ours copies from the most recent place, and so does llama.cpp's simple lookup; transformers takes the
+# leftmost match, and vLLM the earliest among its longest ones. Neither is wrong, for the verifier makes up for any draft.
+# **Predict:** in the endless `1 2 3 1 2 3 ...`, asked for 9 ids, which of the two drafts more? And in a text that has
+# changed its subject, which is right more often?
+
+# %%
+def earliest(ctx, k):
+    """The scan, from the other end."""
+    for n in (3, 2, 1):
+        for start in range(len(ctx) - n):
+            if ctx[start : start + n] == ctx[-n:]:
+                return ctx[start + n : start + n + k]
+    return []
+
+
+periodic, changed_subject = [1, 2, 3] * 6, [1, 2, 3, 4, 1, 2, 3, 4, 1, 2, 3, 5, 1, 2, 3, 5, 1, 2, 3]
+for name, ctx in (("periodic", periodic), ("changed subject", changed_subject)):
+    print(f"{name:16s} most recent {scan(ctx, 9)}, earliest {earliest(ctx, 9)}")
+assert len(scan(periodic, 9)) == 3 and len(earliest(periodic, 9)) == 9
+assert scan(changed_subject, 9)[0] == 5 and earliest(changed_subject, 9)[0] == 4
+
+# %% [markdown]
+# On the loop the earliest place drafts far, and the most recent one a single period, because there the context ends. After a
+# change of subject the most recent place knows the new one. A rule that another engine is to follow must say which.
+#
 # **Its contract:** at most $k$ ids, possibly none, and $q$ is `None`, at every temperature. It never draws, so it must
 # not touch the generator.
 
@@ -197,6 +245,15 @@ assert results["n-gram"].rounds == results["model"].rounds
 # %% [markdown]
 # The output never changes. The n-gram and the model draft agree here because both wrap the same counts; they differ
 # in price: a real model draft pays a pass for each guess.
+#
+# | draft | a guess costs | it shines | it reports as $q$ |
+# |---|---|---|---|
+# | prompt lookup | a look into an index | where the output repeats the input: edits of code, quotations, summaries | nothing: it never draws |
+# | n-gram | a look into a table of counts | where the text resembles the one that was counted | its smoothed distribution, when it draws |
+# | model | a pass of its own, $k$ of them a round | anywhere it has learnt what the target has | its distribution at its own temperature, when it draws |
+#
+# Chapter 13 puts all three before a real model, on tasks where they shine and on tasks where they do nothing. The **acceptance
+# rate**, kept over proposed, tells whether a draft is worth its price; chapter 12 says how.
 
 # %% [markdown]
 # ## Your turn: the oldest occurrence
@@ -338,12 +395,15 @@ assert judge_q(lambda ids: np.full((1, 256), 1 / 256)) is not None
 #
 # ## If you skip this
 #
-# Chapter 11 rolls the target's cache back and needs any draft at all; chapter 13 runs all three on a real model.
+# Chapter 11 rolls the target's cache back and needs any draft at all; chapter 13 runs all three on a real model. All three
+# are in the file that `ol start L8.6` gives you to fill.
 #
 # ## Going further
 #
-# - Saxena, *Prompt Lookup Decoding*, 2023: the copying draft.
+# - Saxena, *Prompt Lookup Decoding*, 2023: the copying draft. vLLM's n-gram proposer finds the match in one pass over the
+#   reversed context and has a least and a greatest n; transformers calls it `prompt_lookup_num_tokens`.
 # - Chen and Goodman, *An Empirical Study of Smoothing Techniques for Language Modeling*, 1999: the counts behind the
 #   n-gram draft.
 # - Leviathan, Kalman, Matias, *Fast Inference from Transformers via Speculative Decoding*, ICML 2023: section 3 on the
 #   choice of a draft model.
+# - Oliaro et al., *SuffixDecoding*, 2024, and He et al., *REST*, 2024: lookup in earlier answers, and in a large store.

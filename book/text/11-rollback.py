@@ -11,11 +11,13 @@
 import matplotlib.patches as patches
 import numpy as np
 
+import ol
 from tinyllm.explore.figure import PALETTE, new_figure, show
-from tinyllm.infer.generate import generate
+from tinyllm.infer.generate import Round, Transcript, cache_dims, generate
 from tinyllm.infer.kvcache import KVCache
-from tinyllm.infer.sample import SamplingParams
-from tinyllm.infer.spec import PromptLookupDraft, speculative_generate, verify_draft
+from tinyllm.infer.sample import SamplingParams, request_rng, token_logprobs
+from tinyllm.infer.spec import NGramDraft, PromptLookupDraft, speculative_generate, verify_draft
+from tinyllm.lm.ngram import NGramLM
 
 # %% [markdown]
 # ## A model whose cache you can read
@@ -170,17 +172,122 @@ print("wrong:", off_by_one)
 assert off_by_one != plain.text
 
 # %% [markdown]
-# ## The same as the package
+# ## One stream for everybody
+#
+# So far nothing was drawn. When the request samples, draft and verifier share **one** generator, the request's own, in the order
+# of the program: first the draft draws its $m$ ids, then every position that the verifier visits takes two uniforms, and a
+# fully kept draft one more for the bonus. A draft that does not draw takes none, and at temperature 0 the draft gets no
+# generator at all, which asks it for its greedy guess.
+#
+# **Predict:** an n-gram draft proposes 3 ids, and the second is rejected. How many uniforms has the round used?
 
 # %%
+class Watched:
+    """The request's generator, with a note of who drew."""
+
+    def __init__(self, seed):
+        self.rng, self.who, self.notes = request_rng(seed), "draft", []
+
+    def uniform(self):
+        self.notes.append(self.who)
+        return self.rng.uniform()
+
+
+counted = NGramDraft(NGramLM(2, vocab_size=V).fit([tok.encode(PATTERN * 4)]))
+warm = SamplingParams(temperature=1.0)
+found = {}
+for seed in range(200):
+    rng, context = Watched(seed), tok.encode("abcab")
+    ids, q = counted.propose(context, 3, rng)
+    rng.who = "verifier"
+    rows = model.forward(np.array([[*context, *ids]]), None, None)[0, -4:] / 3  # a little less sure of itself, [m + 1, V]
+    _, kept = verify_draft(rows, ids, q, warm, [], rng)
+    found[kept] = rng.notes.count("draft"), rng.notes.count("verifier")
+    assert rng.notes == sorted(rng.notes)  # the draft first
+for kept, (by_draft, by_verifier) in sorted(found.items()):
+    print(f"kept {kept} of 3: {by_draft} draws by the draft, then {by_verifier} by the verifier")
+assert found == {0: (3, 2), 1: (3, 4), 2: (3, 6), 3: (3, 7)}
+
+# %% [markdown]
+# Seven: three, and two for each of the two positions visited. An engine in another language that follows this order writes
+# the same ids from the same logits and the same seed, and that is how one checks it.
+#
+# ## The same as the package
+#
+# Here is the whole loop, for any model, tokenizer and draft, greedy or sampled. `Transcript` is the package's one place for
+# the rules of chapter 06, which both loops share: what an EOS does, where a stop string cuts, when the budget is used up. It
+# says how much `room` is left, and takes the tokens one by one.
+
+# %%
+def my_speculative_generate(target, draft, tok, prompt, p, k=4, eos_ids=()):
+    """Rounds until the transcript says that it is over."""
+    dims = cache_dims(target)
+    out = Transcript(tok, prompt, p, dims.max_len, eos_ids)
+    cache, rng, pending = KVCache(*dims), request_rng(p.seed or 0), out.prompt_ids
+    drafted = accepted = passes = 0
+    while out.finish_reason is None:
+        m = min(k, out.room() - 1)
+        asked = None if p.temperature == 0 else rng
+        ids, q = draft.propose(out.prompt_ids + out.ids, m, asked) if m > 0 else ([], None)  # 1
+        committed, fed = cache.seq_len(), np.array([[*pending, *ids]])
+        rows = target.forward(fed, cache.positions(fed.shape[1]), cache)[0, -len(ids) - 1 :]  # 2: [m + 1, V]
+        emitted, n = verify_draft(rows, ids, q, p, out.ids, rng, out.prompt_ids)  # 3
+        cache.truncate(committed + len(pending) + n)  # 4
+        pending, passes = emitted[-1:], passes + 1
+        drafted, accepted = drafted + len(ids), accepted + n
+        for row, token in zip(rows, emitted):
+            if out.finish_reason is None:
+                out.add(token, float(token_logprobs(row, p, out.ids, out.prompt_ids)[token]))
+        out.end_round(Round(tuple(ids), n, emitted[-1], "correction" if n < len(ids) else "bonus"))
+    rate = accepted / drafted if drafted else 0.0
+    return out.result(drafted=float(drafted), accepted=float(accepted), acceptance_rate=rate, target_calls=float(passes))
+
+
 for k in range(9):
+    mine = my_speculative_generate(model, PromptLookupDraft(), tok, "abcab", greedy, k=k)
     spec = speculative_generate(model, PromptLookupDraft(), tok, "abcab", greedy, k=k)
-    assert spec.ids == plain.ids and spec.text == plain.text and spec.finish_reason == plain.finish_reason
+    assert mine.ids == spec.ids == plain.ids and mine.rounds == spec.rounds and mine.logprobs == spec.logprobs
+    assert spec.text == plain.text and spec.finish_reason == plain.finish_reason
+    assert spec.stats["target_calls"] <= len(plain.ids)
     print(f"k {k}: {int(spec.stats['target_calls']):2d} target passes, acceptance rate "
           f"{spec.stats['acceptance_rate']:.2f}")
-mine = play("abcab", PromptLookupDraft(), 4, 18)[1]
+played = [(draft, n, own) for *_, draft, n, own in record]  # by the loop at the top of the page, with k = 4
 theirs = speculative_generate(model, PromptLookupDraft(), tok, "abcab", greedy, k=4).rounds
-assert [(d, n, own) for *_, d, n, own in mine] == [(tok.decode(r.draft), r.accepted, tok.decode([r.token])) for r in theirs]
+assert played == [(tok.decode(r.draft), r.accepted, tok.decode([r.token])) for r in theirs]
+for seed in range(50):
+    settings = SamplingParams(seed=seed, max_tokens=12, temperature=2.0)
+    mine = my_speculative_generate(model, counted, tok, "abcab", settings, k=3)
+    assert mine.ids == speculative_generate(model, counted, tok, "abcab", settings, k=3).ids
+print("sampled, 50 seeds: the same ids")
+
+# %% [markdown]
+# Every round emits $n + 1$ tokens, and that is at least one. So speculation never takes more target passes than plain
+# decoding; with $k = 0$ it *is* plain decoding, 18 passes for 18 tokens. And the report: `drafted`, `accepted`, their ratio
+# `acceptance_rate`, and `target_calls`, beside what `generate` reports.
+#
+# The course's tests look at each pass: where it began, what it was fed, what it saw in the cache. Ask the two that speak of
+# rollback and of the end. (The others, with callbacks and all the ways to end, take longer: `ol check L8.6` in a terminal runs
+# them all on your own file.)
+
+# %% tags=["nbval-ignore-output"]
+verdict = ol.check("L8.6", only="test_rejected_drafts_are_rolled_back test_eos_stop_and_budget",
+                   speculative_generate=my_speculative_generate)
+assert verdict
+verdict
+
+# %% [markdown]
+# ## What the loop stands on
+#
+# | module | what the loop takes from it | chapter |
+# |---|---|---|
+# | M06.3 randomness | the request's generator, `request_rng(seed)`, on a stream of its own | 01 |
+# | M11.1 distances | why $\alpha = 1 - \mathrm{TV}$; only to be read | 02 |
+# | M07.6 rejection sampling | `speculative_step`: the sampled verdict on one position | 03 |
+# | L2.1 n-gram model | `logprobs`, from which `NGramDraft` guesses | 04 |
+# | L8.1 sampling | `sampling_distribution`, which is $p_i$; `sample` for greedy choices and the bonus; `token_logprobs` | 05 |
+# | L8.2 cache and `generate` | `KVCache.truncate` for the rollback, `cache_dims` for its size, `Generation` for the result; and `generate` itself, with which every result is compared | 06 |
+# | L8.6, this one | `verify_draft`, the drafts, the loop | 08 to 14 |
+# | L10.8, an engine in another language | is held to `verify_draft` on shared logits, draw by draw, to the same lookups, and to greedy equality: `ol conform` | |
 
 # %% [markdown]
 # ## Your turn: the length of the cache
@@ -246,14 +353,15 @@ assert full and all(len(before) - after == my_answer for before, after in full)
 # | `test_model_draft_syncs_its_cache` | a model draft keeps its own cache right too |
 # | `test_stats_and_one_pass_per_round` | one target pass a round |
 # | `test_eos_stop_and_budget` | no round emits more than the budget allows |
+# | `test_the_sampled_loop_equals_the_loop_by_hand` | one stream, in program order, against a loop without a cache |
 #
 # ## If you skip this
 #
-# The rest of the book uses `speculative_generate` as it is. If your own loop gives text that is right for a
+# The rest of the book uses `speculative_generate` as it is, and `ol check L10.8` waits until L8.6 is built. If your own loop gives text that is right for a
 # while after a rejection and then goes wrong, come back here.
 #
 # ## Going further
 #
 # - Kwon et al., *Efficient Memory Management for Large Language Model Serving with PagedAttention*, 2023: where an engine
 #   keeps its caches, and what truncating one means there.
-# - Miao et al., *SpecInfer*, 2023: a tree of drafts, of which one path stays in the cache.
+# - Miao et al., *SpecInfer*, 2023: a tree of drafts, of which one path stays in the cache. SGLang does this in production.
