@@ -61,7 +61,8 @@ assert math.isclose(my_entropy(p), 1.75 * math.log(2)) and math.isclose(my_entro
 #
 # $$\mathrm{KL}(p \,\|\, q) = H(p, q) - H(p) = \sum_v p(v) \log \frac{p(v)}{q(v)}.$$
 #
-# **Predict:** can the price be negative? Is it the same in both directions?
+# (Words with $p(v) = 0$ add nothing; a word with $p(v) > 0$ and $q(v) = 0$ makes the sum infinite.) **Predict:** can the price be
+# negative? Is it the same in both directions?
 
 # %%
 def my_kl(p, q):
@@ -251,6 +252,9 @@ from tinyllm.explore import overlap as explorable
 explorable.widget([float(a) for a in p], [float(b) for b in q])
 
 # %% [markdown]
+# Weight that moves between words of $q$ changes nothing so long as $q$ stays above $p$ at both: the overlap does not care *where* the
+# draft is wrong. And it is 0 only if the draft gives no weight at all to the words that the target may say.
+#
 # ## KL bounds TV
 #
 # Draft models are usually trained to bring KL down, since it has a smooth gradient. Does a small KL promise a large

@@ -120,6 +120,10 @@ Z = sum(max(F(0), a - b) for a, b in zip(p, q))
 print("Z =", Z, "- residual:", said(residual(p, q)))
 assert 1 - alpha == Z and residual(p, q) == [F(1, 2), F(1, 2), 0, 0]
 
+# %% [markdown]
+# $Z = 0$ means that $p$ exceeds $q$ nowhere. As both add up to 1 they are then equal, nothing is ever rejected, and the residual is
+# never asked for. Floats add up to 1 only nearly, so it can be asked for all the same, and then $p$ itself is the right answer.
+
 # %%
 def draw_step(axes, p, q, words):
     """Left: what is kept, what is rejected, what is missing. Right: the residual."""
@@ -161,6 +165,9 @@ from tinyllm.explore import overlap
 overlap.widget([float(a) for a in p], [float(b) for b in q])
 
 # %% [markdown]
+# Only one token has a residual when the draft gives too little to that token alone. And yes, a token's residual can be larger than
+# its $p$, as on *mat* and *floor* above: it makes up for all the draws that were spent elsewhere.
+#
 # ## The step
 #
 # The whole rule takes two uniforms. The first decides, the second replaces.
@@ -315,6 +322,7 @@ def one_uniform(p, q, x, u, v):
 
 
 # Rules 2 and 3 compare v with other borders: multiples of 1/8, and of 1/5 and 1/7.
+# (Rule 4 compares u with 1/2 as well, a multiple of 1/4 like the ratios.)
 wrong = {
     "keep everything": (keep_everything, 1),
     "replace from p": (replace_from_p, 8),
@@ -452,8 +460,9 @@ assert p_x / q_x == 0.625 and not u < p_x / q_x and u * q_x < p_x
 # ## The same as the package
 #
 # `tinyllm.prob.rejection` holds these functions for float64 arrays, and `rejection_sample` for the darts. In floats every
-# quotient and sum is rounded, so the package fixes the order of the operations; ours do the same when they get floats. Compare
-# them on random pairs, with uniforms on the border and one float to either side of it.
+# quotient and sum is rounded: a border may sit a part in $10^{16}$ beside its place. The theorem is about the rule; what the
+# package adds is that the rounding is *fixed*, operation by operation, so that a port decides alike. Ours does the same
+# operations when it gets floats. Compare the two on random pairs, with uniforms on the border and one float to either side.
 
 # %%
 from tinyllm.num.rng import PCG32
