@@ -86,9 +86,12 @@ class Canvas:
         for ax in self.axes:
             for artist in _drawn(ax):
                 artist.remove()
+            ax.set_prop_cycle(None)  # the next line without a colour takes the first one again
         draw(self.axes)
         changing = [(ax, a) for ax in self.axes for a in [*_drawn(ax), ax.title] if a.get_gid() != FRAME]
         self._agg.restore_region(self._frame([artist for _, artist in changing]))
+        for ax in self.axes:
+            ax.title.set_y(1.0)  # drawing a frame may have moved it
         for ax, artist in sorted(changing, key=lambda pair: pair[1].get_zorder()):
             ax.draw_artist(artist)
         buffer = io.BytesIO()

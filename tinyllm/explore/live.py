@@ -24,9 +24,9 @@ from tinyllm import smollm2
 from tinyllm.explore.figure import PALETTE, Canvas, new_figure, show
 from tinyllm.explore.shell import LABEL, explorable_html, picture_html
 from tinyllm.explore.timing import machine
-from tinyllm.infer.generate import Generation, IncrementalDecoder, Round, generate
+from tinyllm.infer.generate import Generation, IncrementalDecoder, Round
 from tinyllm.infer.sample import SamplingParams
-from tinyllm.infer.spec import DraftModel, speculative_generate
+from tinyllm.infer.spec import DraftModel, PromptLookupDraft, speculative_generate
 from tinyllm.zoo import smollm2 as load_smollm2
 from tinyllm.zoo import why_not
 
@@ -170,17 +170,11 @@ def follow(
     `draft` None is plain decoding. ValueError as for `speculative_generate`.
     """
     p = SamplingParams(temperature=request.temperature, seed=request.seed, max_tokens=request.max_tokens)
+    used, k = (PromptLookupDraft(), 0) if draft is None else (draft, request.k)  # with k = 0 it is plain decoding
     follower = _Follower(tok, on_step, stopped)
-    if draft is not None:
-        return speculative_generate(
-            model, draft, tok, request.prompt, p, k=request.k, eos_ids=(tok.eos_id,), on_round=follower.round
-        )
-
-    def text(piece: str) -> bool:
-        on_step(Step(time.perf_counter() - follower.started, ((piece, "bonus"),), 1, 0, 0))
-        return not stopped()
-
-    return generate(model, tok, request.prompt, p, eos_ids=(tok.eos_id,), on_text=text)
+    return speculative_generate(
+        model, used, tok, request.prompt, p, k=k, eos_ids=(tok.eos_id,), on_round=follower.round
+    )
 
 
 @cache
