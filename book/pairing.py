@@ -213,7 +213,12 @@ def execute(notebook: NotebookNode, folder: Path = BOOK) -> None:
     notebook.metadata = nbformat.from_dict(metadata)  # the kernel wrote its version over it
     for cell in notebook.cells:
         if cell.cell_type == "code":
-            cell.outputs = [_portable(output) for output in cell.outputs]
+            cell.outputs = [_portable(output) for output in cell.outputs if not _of_the_moment(output)]
+
+
+def _of_the_moment(output: NotebookNode) -> bool:
+    # Whether the kernels take long enough to say this depends on what else the machine does.
+    return bool(output.output_type == "stream" and output.text.startswith("Compiling the kernels: "))
 
 
 def _portable(output: NotebookNode) -> NotebookNode:
