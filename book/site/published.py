@@ -4,6 +4,7 @@ Jupyter Book loads MathJax from a content network; here it comes from a Python p
 links to without listing them are built as well.
 """
 
+import re
 from importlib.metadata import files
 from pathlib import Path
 from shutil import copyfile, copytree
@@ -15,18 +16,23 @@ from sphinx.environment import BuildEnvironment
 
 HERE = Path(__file__).parent
 MATHJAX = "mathjax/tex-chtml.js"  # reads TeX, writes HTML with fonts of its own
-BESIDE = ("CONTRIBUTING", "CHANGELOG")  # pages that the README links to; the table of contents has chapters only
+
+
+def beside(app: Sphinx) -> set[str]:
+    """Files of prose that the front page links to and the table of contents, which has chapters only, does not list."""
+    front = Path(app.srcdir, "README.md").read_text(encoding="utf-8")
+    return {link for link in re.findall(r"\]\(([\w./-]+\.md)\)", front) if not link.startswith("book/")}
 
 
 def include_pages_beside_the_book(app: Sphinx, config: Config) -> None:
-    """Build the pages of BESIDE although the table of contents does not list them."""
-    config.exclude_patterns = [p for p in config.exclude_patterns if p not in [f"{page}.md" for page in BESIDE]]
+    """Build these pages as well."""
+    config.exclude_patterns = [pattern for pattern in config.exclude_patterns if pattern not in beside(app)]
 
 
 def expect_pages_beside_the_book(app: Sphinx, env: BuildEnvironment) -> None:
-    """Tell Sphinx, which warns of forgotten pages, that those of BESIDE are meant to be outside."""
-    for page in BESIDE:
-        env.metadata[page]["orphan"] = True
+    """Tell Sphinx, which warns of forgotten pages, that these are meant to be outside the table of contents."""
+    for name in beside(app):
+        env.metadata[name.removesuffix(".md")]["orphan"] = True
 
 
 def copy_what_pages_load(app: Sphinx, error: Exception | None) -> None:

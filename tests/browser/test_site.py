@@ -10,17 +10,19 @@ from typing import Any
 
 import numpy as np
 import pytest
+import yaml
 
-from tinyllm.explore import acceptance, overlap
+from tinyllm.explore import acceptance, draft_shape, overlap, round_player
 from tinyllm.explore.shell import Explorable
 
 ROOT = Path(__file__).parents[2]
-CHAPTERS = sorted(path.stem for path in (ROOT / "book").glob("[0-9][0-9]-*.ipynb"))
 DESKTOP, PHONE = (1280, 900), (390, 844)
 RUNS = [acceptance.Run("a draft", 4, 100, 60, 20, 3.125), acceptance.Run("another", 7, 90, 30, 25, 2.5)]
 MADE: dict[str, Callable[[], Explorable]] = {
     "acceptance": lambda: acceptance.widget(RUNS),
     "overlap": lambda: overlap.widget([1 / 3, 1 / 3, 1 / 3], [0.6, 0.3, 0.1]),
+    "round_player": round_player.widget,
+    "draft_shape": draft_shape.widget,
 }
 every_explorable = pytest.mark.parametrize("name", MADE)
 
@@ -31,7 +33,10 @@ every_explorable = pytest.mark.parametrize("name", MADE)
 @pytest.fixture(scope="session")
 def pages(built: Path) -> list[str]:
     """Every page that was built from prose or a notebook."""
-    return ["README.html", *(f"book/{name}.html" for name in CHAPTERS if (built / "book" / f"{name}.html").exists())]
+    toc = yaml.safe_load((ROOT / "_toc.yml").read_text(encoding="utf-8"))
+    found = [f"{name}.html" for name in (toc["root"], *(entry["file"] for entry in toc["chapters"]))]
+    assert all((built / name).exists() for name in found)
+    return found
 
 
 @pytest.mark.parametrize("size", [DESKTOP, PHONE], ids=["desktop", "phone"])
@@ -62,7 +67,6 @@ def test_every_page_is_complete_without_a_network(
         assert not seen["waiting"], f"{name}: an explorable did not start"
         assert seen["wide"] <= 1, f"{name} is {seen['wide']} pixels wider than the window"
         watched.picture(f"site-{Path(name).stem}-{size[0]}", whole=True)
-    assert len(pages) == 1 + len({name for name in pages if name.startswith("book/")}) >= 7
 
 
 def test_no_page_names_another_machine_to_load_from(built: Path) -> None:
@@ -74,10 +78,14 @@ def test_no_page_names_another_machine_to_load_from(built: Path) -> None:
     for page in built.rglob("*.html"):
         text = page.read_text(encoding="utf-8")
         loads = re.findall(r"<(?:script|link|img|iframe|source)\b[^>]*?(?:src|href)=[\"']((?:https?:)?//[^\"']+)", text)
-        loads += [url for script in re.findall(r"<script\b[^>]*>([^<]+)", text) for url in re.findall(r"https?://\S+", script)]
+        loads += [
+            url for script in re.findall(r"<script\b[^>]*>([^<]+)", text) for url in re.findall(r"https?://\S+", script)
+        ]
         found += [f"{page.name}: {url}" for url in loads]
     for style in built.rglob("*.css"):
-        found += [f"{style.name}: {url}" for url in re.findall(r"url\([\"']?((?:https?:)?//[^)]+)", style.read_text("utf-8"))]
+        found += [
+            f"{style.name}: {url}" for url in re.findall(r"url\([\"']?((?:https?:)?//[^)]+)", style.read_text("utf-8"))
+        ]
     assert found == []
 
 
@@ -133,12 +141,10 @@ def explorable(name: str, built: Path, site: str, watch: Any) -> Iterator[tuple[
     """An explorable on a page of the site as Jupyter Book would make it: (page, its Python twin, its element)."""
     twin = MADE[name]()
     watched = watch(DESKTOP)
-    chapter = (built / "README.html").read_text(encoding="utf-8")
-    start, end = chapter.index("<article"), chapter.index("</article>")
-    body = f'<article class="bd-article"><h1>{name}</h1><div class="cell_output">{twin.fallback()}</div>'
-    watched.page.route(f"{site}/try.html", lambda route: route.fulfill(
-        body=chapter[:start] + body + chapter[end:], content_type="text/html; charset=utf-8"
-    ))
+    before, heading, after = (built / "README.html").read_text(encoding="utf-8").partition("</h1>")
+    body = f'{before}{heading}<div class="cell_output">{twin.fallback()}</div>{after}'
+    headers = {"content_type": "text/html; charset=utf-8"}
+    watched.page.route(f"{site}/try.html", lambda route: route.fulfill(body=body, **headers))
     watched.page.goto(f"{site}/try.html")
     place = watched.page.locator("div.tinyllm-explorable")
     yield watched, twin, place
@@ -151,6 +157,14 @@ def explorable(name: str, built: Path, site: str, watch: Any) -> Iterator[tuple[
 
 def words_of(place: Any) -> str:
     return str(place.locator(".tinyllm-words").inner_text())
+
+
+def said_at(twin: Explorable, state: dict[str, Any]) -> str:
+    """What the notebook's explorable says in a state, without the picture, which takes longer."""
+    try:
+        return twin._in_words(**state)
+    except ValueError as fault:
+        return str(fault)
 
 
 def states(twin: Explorable, count: int) -> list[dict[str, Any]]:
@@ -182,11 +196,11 @@ def test_the_page_says_what_python_says_at_every_state(explorable: tuple[Any, Ex
     """
     watched, twin, place = explorable
     assert words_of(place) == twin.words
-    wanted, asked = [], states(twin, 400)
+    asked = states(twin, 200)
+    reached, wanted = dict(twin.state), []
     for state in asked:
-        for name, value in state.items():
-            twin.inputs[name].value = value
-        wanted.append(twin.words)
+        reached |= state
+        wanted.append(said_at(twin, reached))
     said = watched.page.evaluate(
         """(states) => states.map((state) => {
             for (const [name, value] of Object.entries(state)) {
@@ -200,7 +214,7 @@ def test_the_page_says_what_python_says_at_every_state(explorable: tuple[Any, Ex
     )
     wrong = [(state, w, s) for state, w, s in zip(asked, wanted, said, strict=True) if w != s]
     assert not wrong, f"{len(wrong)} of {len(asked)}, the first: {wrong[0]}"
-    assert len(set(said)) > len(asked) / 3, "the words hardly change"
+    assert len(set(said)) > 20, "the words hardly change"
 
 
 @every_explorable
@@ -210,7 +224,7 @@ def test_each_control_moves_by_mouse_and_by_keyboard(explorable: tuple[Any, Expl
     KIND: smoke.
     """
     watched, twin, place = explorable
-    page = watched.page
+    page, state = watched.page, dict(twin.state)
     for control in twin._controls:
         line = place.locator(f'[data-control="{control.name}"]')
         if not line.is_visible():
@@ -222,8 +236,8 @@ def test_each_control_moves_by_mouse_and_by_keyboard(explorable: tuple[Any, Expl
         if hasattr(control, "options"):
             box.focus()
             page.keyboard.press("ArrowDown")
-            twin.inputs[control.name].value = box.input_value()
-            assert words_of(place) == twin.words
+            state[control.name] = box.input_value()
+            assert words_of(place) == said_at(twin, state)
             continue
         before = place.locator(".tinyllm-picture").inner_html()
         height = place.bounding_box()["height"]
@@ -240,16 +254,16 @@ def test_each_control_moves_by_mouse_and_by_keyboard(explorable: tuple[Any, Expl
             box.press(key)
             value = number.input_value()
             seen.append(value)
-            twin.inputs[control.name].value = int(value) if isinstance(control.step, int) else float(value)
-            assert words_of(place) == twin.words, (control.name, key, value)
+            state[control.name] = int(value) if isinstance(control.step, int) else float(value)
+            assert words_of(place) == said_at(twin, state), (control.name, key, value)
         assert float(seen[2]) == float(seen[0]) or float(seen[2]) == pytest.approx(float(seen[0]))
         assert float(seen[5]) == control.high and float(seen[6]) == control.low, seen
         assert float(seen[7]) == pytest.approx(control.low + control.step), seen
         number.fill(str(control.high + 99))
         number.press("Enter")
         assert float(number.input_value()) == control.high, "a number out of range stops at the end of it"
-        twin.inputs[control.name].value = control.high
-        assert words_of(place) == twin.words
+        state[control.name] = control.high
+        assert words_of(place) == said_at(twin, state)
         assert place.locator(".tinyllm-picture").inner_html() != before, f"{control.name} moves nothing"
         if control.name != "n":
             assert abs(place.bounding_box()["height"] - height) < 1, f"the page jumps when {control.name} moves"
@@ -286,12 +300,15 @@ def test_the_overlap_picture_stacks_to_p_and_q(explorable: tuple[Any, Explorable
     KIND: differential.
     """
     _, twin, place = explorable
-    found = overlap.compute([twin.inputs[f"p{i}"].value for i in range(3)], [twin.inputs[f"q{i}"].value for i in range(3)])
+    found = overlap.compute(
+        [twin.inputs[f"p{i}"].value for i in range(3)], [twin.inputs[f"q{i}"].value for i in range(3)]
+    )
     marks = place.evaluate(
         "(e) => [...e.querySelectorAll('[data-what]')].map((m) => ({...m.dataset, h: m.height.baseVal.value}))"
     )
     height = {
-        what: np.array([m["h"] for m in marks if m["what"] == what]) for what in ("both", "only p", "only q", "residual")
+        what: np.array([m["h"] for m in marks if m["what"] == what])
+        for what in ("both", "only p", "only q", "residual")
     }
     scale = height["residual"][found.residual > 0][0] / found.residual[found.residual > 0][0] / 1.4 * 1.05
     np.testing.assert_allclose(height["both"] / scale, found.shared, atol=1e-9)

@@ -231,6 +231,197 @@
     return { parts: panels, update, columns };
   };
 
+  // Tokens by origin, and cells of the cache by state: a letter, a name, a colour of the palette.
+  const ORIGINS = {
+    p: ["prompt", "prompt"], k: ["kept draft", "kept"], c: ["correction", "correction"], b: ["bonus", "bonus"],
+    d: ["draft", "draft"], r: ["rejected", "rejected"],
+  };
+  const CELLS = {
+    h: ["held", "prompt"], w: ["written", "draft"], k: ["kept", "kept"], x: ["truncated", "rejected"],
+  };
+  const tint = (colour) => `${colour}99`; // so that dark letters can be read on it
+
+  // A piece of text in the colour of its origin; what cannot be seen gets a mark.
+  function token(text, origin, palette) {
+    const shown = text.replaceAll("\t", "→").replaceAll("\n", "↵\n") || "∅";
+    const made = element("span", { class: `tinyllm-token tinyllm-${origin}`, "data-origin": origin }, shown);
+    made.style.backgroundColor = tint(palette[ORIGINS[origin][1]]);
+    return made;
+  }
+
+  function legend(letters, palette, ...more) {
+    const keys = [...letters].map((letter) => {
+      const swatch = element("i");
+      swatch.style.backgroundColor = tint(palette[ORIGINS[letter][1]]);
+      return element("span", {}, swatch, ORIGINS[letter][0]);
+    });
+    return element("div", { class: "tinyllm-legend" }, ...keys, ...more);
+  }
+
+  // Text that changes in room that does not: `longest` stands behind it, unseen.
+  function roomFor(longest) {
+    const shown = element("div", { class: "tinyllm-text" });
+    const room = element("div", { class: "tinyllm-text tinyllm-room", "aria-hidden": "true" }, longest);
+    return [element("div", { class: "tinyllm-stack" }, room, shown), shown];
+  }
+
+  // A button that calls `tick` every `seconds` until that says false, or until it is pressed again.
+  function player(seconds, begin, tick) {
+    const button = element("button", { type: "button" }, "Play");
+    let timer = 0;
+    const stop = () => {
+      clearInterval(timer);
+      timer = 0;
+      button.textContent = "Play";
+    };
+    button.addEventListener("click", () => {
+      if (timer) return stop();
+      begin();
+      button.textContent = "Pause";
+      timer = setInterval(() => tick() || stop(), 1000 * seconds);
+    });
+    return { button, stop };
+  }
+
+  EXPLORABLES.round_player = ({ pieces, steps, slots, total: tokens }, palette, { state, move }) => {
+    const COLUMNS = 45; // of the cache
+    const last = steps.length - 1;
+    const text = (step) => steps[step].ids.map((id) => pieces[id]).join("");
+    const longest = range(steps.length).reduce((a, b) => (text(b).length > text(a).length ? b : a));
+    const [stack, shown] = roomFor(text(longest).replaceAll("\n", "↵\n"));
+    const pending = element("span", {}, element("i", { class: "tinyllm-pending" }), "pending");
+    const title = element("p", { class: "tinyllm-caption" });
+    const rows = Math.ceil(slots / COLUMNS);
+    const cells = drawing(COLUMNS * 12, rows * 14);
+    const passes = drawing(COLUMNS * 12, 36);
+    for (const svg of [cells, passes]) svg.classList.add("tinyllm-wide");
+
+    const by = (change, label) => {
+      const button = element("button", { type: "button" }, label);
+      button.addEventListener("click", () => {
+        play.stop();
+        move({ step: Math.min(last, Math.max(0, state.step + change)) });
+      });
+      return button;
+    };
+    const play = player(
+      1.2,
+      () => move({ step: state.step === last ? 0 : state.step + 1 }),
+      () => {
+        if (state.step < last) move({ step: state.step + 1 });
+        return state.step < last;
+      },
+    );
+    const buttons = element("div", { class: "tinyllm-buttons" }, play.button, by(-1, "Back"), by(1, "Step"));
+
+    function update({ step }) {
+      const now = steps[step];
+      const known = now.ids.length - [...now.origins].filter((letter) => "dr".includes(letter)).length;
+      let seen = 0;
+      shown.replaceChildren(
+        ...now.ids.map((id, i) => {
+          const origin = now.origins[i];
+          const made = token(pieces[id], origin, palette);
+          if (!"dr".includes(origin) && ++seen > known - now.pending) made.classList.add("tinyllm-pending");
+          return made;
+        }),
+      );
+      const named = Object.entries(CELLS)
+        .map(([letter, [label]]) => [now.cells.split(letter).length - 1, label])
+        .filter(([count]) => count);
+      title.textContent = named.length
+        ? `KV cache, ${now.cells.length} positions: ${named.map(([n, label]) => `${n} ${label}`).join(", ")}`
+        : "KV cache, empty";
+      cells.setAttribute("aria-label", title.textContent);
+      cells.replaceChildren();
+      for (const slot of range(slots)) {
+        const letter = now.cells[slot] ?? "";
+        const [x, y] = [(slot % COLUMNS) * 12 + 1, Math.floor(slot / COLUMNS) * 14 + 1];
+        const looks = letter
+          ? { fill: tint(palette[CELLS[letter][1]]), "data-cell": letter }
+          : { fill: "none", stroke: "#bbb" };
+        cells.append(shape("rect", { x, y, width: 10, height: 12, ...looks }));
+        if (letter === "x") cells.append(shape("path", { d: `M${x} ${y + 11}l10 -10`, stroke: palette.line }));
+      }
+      passes.replaceChildren();
+      passes.setAttribute("aria-label", `target passes: ${now.passes}, plain decoding: ${now.plain}`);
+      [["target passes", now.passes, "target"], ["plain decoding", now.plain, "prompt"]].forEach(([label, n, colour], i) => {
+        const at = { x: 130, y: 18 * i + 2, width: ((COLUMNS * 12 - 130) * n) / Math.max(1, tokens), height: 13 };
+        passes.append(shape("text", { x: 0, y: 18 * i + 13 }, `${label}: ${n}`));
+        passes.append(shape("rect", { ...at, fill: tint(palette[colour]), "data-what": label, "data-x": n }));
+      });
+      return now.words;
+    }
+    return { parts: [legend("pkcbdr", palette, pending), stack, title, cells, passes], update, buttons };
+  };
+
+  EXPLORABLES.draft_shape = ({ shapes }, palette) => {
+    const FEW = 5; // a share of fewer rounds than this is drawn hollow
+    const panels = [drawing(360, 230), drawing(360, 230)];
+
+    function update({ text, draft }) {
+      const now = shapes[text][draft];
+      panels.forEach((svg) => svg.replaceChildren());
+      if (!now.lengths) return now.words;
+      const { k, lengths, reached, kept } = now;
+      const rounds = total(lengths);
+      const ylim = { ylim: [0, 1.1], yticks: [0, 0.5, 1] };
+
+      const byLength = new Axes(panels[0], {
+        ...ylim, title: `share of ${rounds} rounds`, xlabel: "draft tokens kept", xlim: [-0.6, Math.max(k, 1) + 0.6],
+        xticks: range(k + 1),
+      });
+      lengths.forEach((count, length) => {
+        const share = count / Math.max(1, rounds);
+        byLength.bar(length, 0, share, 0.8, length ? palette.kept : palette.rejected, "length");
+        byLength.text(String(count), byLength.x(length), byLength.y(share + 0.02), { "text-anchor": "middle" });
+      });
+
+      const byPosition = new Axes(panels[1], {
+        ...ylim, title: "share kept, where reached", xlabel: "position in the draft",
+        xlim: [0.4, Math.max(k, 1) + 0.6], xticks: range(k).map((i) => i + 1),
+      });
+      const shares = range(k).filter((i) => reached[i]).map((i) => [i + 1, kept[i] / reached[i]]);
+      byPosition.line(shares, palette.target, { "stroke-width": 1 });
+      for (const [place, share] of shares) {
+        byPosition.dot(place, share, 4.5, palette.target, "share");
+        if (reached[place - 1] < FEW) byPosition.dot(place, share, 3, "white", "hollow");
+      }
+      if (rounds) {
+        const alpha = total(kept) / total(reached);
+        const dotted = { "stroke-dasharray": "1 3", "stroke-width": 1 };
+        byPosition.line([[0.4, alpha], [Math.max(k, 1) + 0.6, alpha]], palette.line, dotted);
+        byPosition.text(`all positions: alpha = ${two(alpha)}`, byPosition.x(0.5), byPosition.y(alpha + 0.03));
+      }
+      return now.words;
+    }
+    return { parts: panels, update };
+  };
+
+  EXPLORABLES.pass_cost = ({ where, n: rows, ratio, roof, words }, palette) => {
+    const panel = drawing(480, 260);
+
+    function update({ n }) {
+      const top = Math.ceil(1.1 * Math.max(...ratio, ...roof));
+      const axes = new Axes(panel, {
+        title: "time of a pass over n rows, in passes over one", xlabel: "n, rows in one pass", ylim: [0, top],
+        xlim: [0.4, rows.at(-1) + 0.6], xticks: rows.filter((i) => i === 1 || i % 4 === 0), yticks: ticks(top),
+      });
+      const here = rows.indexOf(n);
+      axes.line(rows.map((row) => [row, row]).filter(([, y]) => y <= top), palette.line, {
+        "stroke-dasharray": "1 3", "stroke-width": 1,
+      });
+      axes.line(rows.map((row, i) => [row, roof[i]]), palette.draft);
+      axes.line(rows.map((row, i) => [row, ratio[i]]), palette.target);
+      rows.forEach((row, i) => axes.dot(row, ratio[i], 2, palette.target, "row"));
+      axes.dot(n, ratio[here], 5, palette.rejected, "ratio");
+      axes.text("measured", axes.x(rows.at(-1)), axes.y(ratio.at(-1)) - 8, { "text-anchor": "end", fill: palette.target });
+      axes.text("the least this machine allows", axes.x(rows.at(-1)), axes.y(roof.at(-1)) + 16, { "text-anchor": "end" });
+      return words[here];
+    }
+    return { parts: [panel], update, note: where };
+  };
+
   // Controls ----------------------------------------------------------------------------------------------------------
 
   let made = 0; // for ids
@@ -283,7 +474,7 @@
       for (const [key, value] of Object.entries(changes)) rows[key].show(value);
       refresh();
     };
-    const { parts, update, columns = [], above = [] } = EXPLORABLES[name](data, palette, { state, move });
+    const { parts, update, columns = [], buttons = "", note } = EXPLORABLES[name](data, palette, { state, move });
     const lines = {};
     const refresh = () => (words.textContent = update(state, lines));
 
@@ -301,10 +492,11 @@
       (side < 0 ? form : sides[side]).append(made.line);
     }
     if (sides.length) form.append(element("div", { class: "tinyllm-columns" }, ...sides));
-    form.append(...above);
+    form.append(buttons);
     refresh();
     place.classList.add("tinyllm-started", "mathjax_ignore");
     place.replaceChildren(form, element("div", { class: "tinyllm-picture" }, ...parts), words);
+    if (note) place.append(element("p", { class: "tinyllm-where" }, note));
   }
 
   for (const place of document.querySelectorAll("div.tinyllm-explorable[data-name]")) start(place);
