@@ -6,6 +6,7 @@
 
 # %%
 from fractions import Fraction as F
+from itertools import product
 
 import numpy as np
 
@@ -36,8 +37,26 @@ print(f"{float(tokens):.2f} tokens per pass")
 assert round(float(tokens), 2) == 3.36
 
 # %% [markdown]
-# The sum is a count of ways to survive: the expected number of kept drafts is the sum over positions of the probability
-# that the position is kept, $\mathrm{P}(n \ge 1) + \mathrm{P}(n \ge 2) + \dots$, and that is $\alpha + \alpha^2 + \dots$.
+# **Proof.** Let $n$ be the number of kept drafts. Position $i$ is kept exactly when the first $i$ all are, so $n$ is the number of
+# $i$ with $n \ge i$, and its mean is $\mathrm{P}(n \ge 1) + \dots + \mathrm{P}(n \ge k) = \alpha + \dots + \alpha^k$, by independence. The
+# round emits $n + 1$. The closed form is the geometric sum, and $k + 1$ when $\alpha = 1$. $\square$ Beside it, the same by brute
+# force: every way in which four coins can fall.
+
+# %%
+mean = F(0)
+for coins in product([True, False], repeat=k):
+    n = next((i for i, kept in enumerate(coins) if not kept), k)  # kept until the first failure
+    chance = F(1)
+    for kept in coins:
+        chance *= alpha if kept else 1 - alpha
+    mean += chance * (n + 1)
+print(f"16 cases: {mean} = {float(mean):.4f}")
+assert mean == tokens == F(2101, 625)
+
+# %% [markdown]
+# What is $\alpha$? At one place in a text it is $1 - \mathrm{TV}(p, q)$, the overlap of chapters 02 and 09. Over a whole text it
+# stands for an average of overlaps, and the formula acts as if every place had that same overlap. Remember this; it is where
+# the formula will fail.
 #
 # ## The acceptance rate is not alpha
 #
@@ -67,7 +86,13 @@ assert round(float(rate), 2) == 0.59
 # When does one more draft token pay? Going from $k - 1$ to $k$ adds $\alpha^k$ tokens to what a round emits, $E$, and $c$
 # to the time it takes, $T$. The ratio rises, $(E + \alpha^k) / (T + c) > E / T$, exactly while $\alpha^k > c \cdot E / T$:
 # what the token brings must exceed its cost **times the speedup so far**, for in the time $c$ you would otherwise emit
-# $c \cdot E / T$ tokens. The cell checks this rule against a search over every $k$.
+# $c \cdot E / T$ tokens.
+#
+# And once a token does not pay, no later one does. Write $S_k$ for the speedup at $k$. It is a weighted mean of the speedup
+# before and of what the new token brings for its cost, $S_k = \frac{T \cdot S_{k-1} + c \cdot \alpha^k / c}{T + c}$, so it lies
+# between the two. If the $k$-th token did not pay, $\alpha^k / c \le S_{k-1}$, then $S_k \ge \alpha^k / c \ge \alpha^{k+1} / c$: the
+# next does not pay either. So the best $k$ is found by adding tokens until the first that does not pay. The cell checks both
+# statements against a search over every $k$.
 #
 # **Predict:** at $\alpha = 0.8$ and $c = 0.05$, $\alpha^k$ stays above $c$ up to $k = 13$. Is the best $k$ 13, less, or more?
 
@@ -156,7 +181,27 @@ acceptance.picture(0.8, 0.05, 4, runs)
 
 # %% [markdown]
 # The rest is the assumption. The formula takes every token's chance as equal and independent. In text neither need hold:
-# some stretches are easy and kept whole, others fail at once. Look at the chance of being kept, given that the position
+# some stretches are easy and kept whole, others fail at once. Take the simplest such text: half of the rounds are easy, with
+# $\alpha = 0.9$, half are hard, with $\alpha = 0.3$, and within a round everything is independent. **Predict:** with the
+# $\hat\alpha$ that a long run of such rounds would show, does the formula promise too much or too little?
+
+# %%
+k, kinds = 4, (F(9, 10), F(3, 10))
+emitted = sum(sum(a**i for i in range(k + 1)) for a in kinds) / 2
+kept = emitted - 1
+rejected = sum(1 - a**k for a in kinds) / 2  # a round has a rejection unless all k are kept
+shown = kept / (kept + rejected)
+promised = sum(shown**i for i in range(k + 1))
+print(f"alpha estimated {float(shown):.3f}: formula {float(promised):.2f}, the truth {float(emitted):.2f} tokens per pass")
+at_the_mean = sum(F(6, 10) ** i for i in range(k + 1))
+print(f"at the mean of 0.9 and 0.3 the formula would say {float(at_the_mean):.2f}")
+assert promised > emitted > at_the_mean
+
+# %% [markdown]
+# Too much. An easy round has four tokens judged and a hard one little more than one, so the easy ones outvote the hard ones in
+# $\hat\alpha$: the estimate knows judged tokens, and not rounds. (With the plain mean of the two the formula errs the other way.)
+#
+# The trace of such a mixture is an acceptance that depends on the position. Look at the chance of being kept, given that the position
 # was reached. Few rounds reach the far positions, so only those that at least 20 rounds reached are drawn: a share of
 # two rounds says nothing.
 
@@ -171,7 +216,10 @@ for name, marker, colour in (("prompt lookup", "o-", "draft"), ("2-gram", "s-", 
     shares = [b / a if a >= enough else np.nan for a, b in zip(reached, kept)]
     ax.plot(range(1, widest + 1), shares, marker, color=PALETTE[colour], label=name)
     first_two[name] = f"{name} {shares[0]:.2f}, then {shares[1]:.2f}"
-    print(f"{name:14s} reached", " ".join(f"{a:3d}" for a in reached))
+    drafted = sum(bool(r.draft) for r in made.rounds)
+    print(f"{name:14s} reached     ", "  ".join(f"{a:4d}" for a in reached))
+    print(f"{'':14s} of all drafts", "  ".join(f"{b / drafted:.2f}" for b in kept))
+    assert kept == sorted(kept, reverse=True)  # kept at position i means kept at every one before
     assert min(reached[:2]) >= enough
 ax.set(xlabel="position in the draft", ylabel="kept, given that it was reached", ylim=(0, 1.05))
 ax.legend(frameon=False)
@@ -179,8 +227,17 @@ show(figure, "The share of draft tokens kept at each position, among the rounds 
              + "; ".join(first_two.values()) + ". A constant alpha would make each line flat.")
 
 # %% [markdown]
-# Prompt lookup is the clear case, and it was the one below the curve. Its first guess is often a chance match; once that has survived, the copy is most likely
-# in the right place and goes on being kept. What survived so far says something about the next token.
+# Prompt lookup is the clear case, and it was the one below the curve. Its first guess is often a chance match; once that has
+# survived, the copy is most likely in the right place and goes on being kept. What survived so far says something about the
+# next token: independence fails.
+#
+# Mind which rate an engine reports. vLLM and llama.cpp give the share *of all drafts* that were kept at a position, the second
+# line of each pair above: it falls from left to right whatever the draft is like, and lower still where drafts are short. The
+# picture shows the share of those that *reached* the position. Their **mean acceptance length** is one plus kept tokens per draft;
+# it leaves out the steps that had no draft, so it is not tokens per pass.
+#
+# And mind the cost of width. The formula lets a pass over $k + 1$ tokens cost what a pass over one costs. Where it costs $w$
+# times as much, a round costs $w + ck$ instead of $1 + ck$; chapter 07 measures $w$ on your machine, and chapter 13 pays it.
 #
 # ## Move it
 #
@@ -249,10 +306,12 @@ for k, found in ((1, alpha_at_1), (2, alpha_at_2)):
 #
 # ## If you skip this
 #
-# The milestone runs the real model. Its table has acceptance rates and seconds: without this chapter, remember that a
+# Nothing of module L8.6 depends on it. The milestone runs the real model. Its table has acceptance rates and seconds: without this chapter, remember that a
 # rate is not $\alpha$.
 #
 # ## Going further
 #
 # - Leviathan, Kalman, Matias (2023), sections 3.1 to 3.4: the formula and the best draft length.
+# - transformers adds two to $k$ after a round that kept all, and takes one away after any other; SGLang follows a running mean of
+#   the accepted length; TensorRT-LLM gives speculation up where too little is accepted. All three let $k$ follow the text.
 # - *Speculative Decoding: Performance or Illusion?*, 2026 (arXiv 2601.11580): how far engines are from the formula.

@@ -131,8 +131,39 @@ assert len(runs) == len(requests) * len(KINDS)
 # %% [markdown]
 # ## The claim
 #
-# Same ids, and the same log-probabilities **to the bit**: a row of logits does not depend on how many rows were
-# computed with it. So the comparison is of bytes, not of numbers that are close.
+# Same ids, and the same log-probabilities **to the bit**. That cannot be taken for granted. A verification pass multiplies five
+# rows by each matrix where plain decoding multiplies one, and floating-point sums depend on the order of their terms.
+# **Predict:** the logits of five rows computed in one pass, and of the same five computed one pass each. In how many of the
+# $5 \times 49152$ numbers do they differ?
+
+# %%
+some = plain["quoting"].prompt_ids + plain["quoting"].ids
+five = len(some) - 5
+
+
+def logits_in_passes(sizes):
+    """Logits [5, V] of the last five positions, fed in passes of these sizes after the rest."""
+    cache = KVCache(model.n_layers, model.n_kv_heads, model.d_head, len(some))
+    model.forward(np.array([some[:five]]), cache.positions(five), cache)
+    rows, at = [], five
+    for size in sizes:
+        rows.append(model.forward(np.array([some[at : at + size]]), cache.positions(size), cache)[0])
+        at += size
+    return np.concatenate(rows)
+
+
+at_once, one_by_one = logits_in_passes([5]), logits_in_passes([1] * 5)
+print("numbers that differ:", int((at_once != one_by_one).sum()), "of", at_once.size)
+assert np.array_equal(at_once, one_by_one) and np.array_equal(at_once, logits_in_passes([2, 3]))
+
+# %% [markdown]
+# In none. The kernels of chapter 07 compute each row by the same operations in the same order, whatever stands beside it. Other
+# engines document the difference instead: vLLM promises losslessness up to the numerics of the hardware, and where greedy output
+# changes under speculation, transformers and MLX-LM point at rounding. Kernels that rule it out have their price: SGLang
+# reports 34% for its deterministic mode, and the first ones of Thinking Machines (2025) took 61%.
+#
+# With equal rows, "speculative greedy equals greedy" is a theorem, and the comparison may be of bytes, not of numbers that are
+# close.
 
 # %%
 for (name, kind), run in runs.items():
@@ -175,6 +206,23 @@ assert all(measured(name, "prompt lookup").drafted < measured(name, "n-gram").dr
 # Read the number of proposed tokens next to $\hat\alpha$. In the multilingual row prompt lookup is right four times in
 # five, but it proposes little, so it saves fewer passes than its $\hat\alpha$ suggests. Silence costs nothing, however: a round
 # without a draft is a plain step. The n-gram draft always has something to say and pays for it with a wider pass.
+#
+# Where does each draft shine, and where does it do nothing? Passes saved, of the 32 that plain decoding takes. **Predict** for
+# each draft the request on which it saves most, and the one on which it saves least.
+
+# %%
+saved = {kind: {name: 32 - int(runs[name, kind].stats["target_calls"]) for name in requests} for kind in KINDS}
+for kind in KINDS:
+    ranked = sorted(requests, key=lambda name: -saved[kind][name])
+    print(f"{kind:14} most on {ranked[0]} ({saved[kind][ranked[0]]}); least on {ranked[-1]} ({saved[kind][ranked[-1]]})")
+assert (saved["prompt lookup"]["code editing"], saved["prompt lookup"]["plain prose"]) == (24, 2)
+assert min(saved["n-gram"].values()) == 4
+assert (max(saved["model"].values()), min(saved["model"].values())) == (11, 1)
+
+# %% [markdown]
+# Copying saves most where the text repeats itself: 24 of the 32 passes on the code request, which became a loop, and 2 on prose. The
+# n-gram draft never saves fewer than 4, for common continuations are common everywhere. The short model saves 11 at best and 1 at
+# worst. No draft is best for every text, which is why engines let you choose, and some change their mind while they run.
 #
 # ## Passes are not seconds
 #
@@ -337,6 +385,22 @@ assert run.ids == plain["list continuation"].ids
 assert (run.stats["acceptance_rate"], run.stats["target_calls"]) == (my_rate, my_passes)
 
 # %% [markdown]
+# ## The milestone with your own code
+#
+# When you have built L8.6, and what it needs, `ol milestone MS-L8` makes the runs of this chapter with your files: the step
+# `spec-ngram-greedy`, and prompt lookup beside it. It compares each id with plain decoding and reports the acceptance rate.
+#
+# ## Your pieces in production
+#
+# | your piece | in an engine | what it adds | where to look |
+# |---|---|---|---|
+# | `verify_draft` | vLLM's rejection sampler | all requests of a batch in one step on the GPU, each with its own draft length; the replacement found without normalising the residual | `v1/sample/rejection_sampler.py` |
+# | `PromptLookupDraft` | vLLM's n-gram proposer; transformers' `prompt_lookup_num_tokens` | one pass of a KMP search over the whole context; a least and a greatest n | `v1/spec_decode/ngram_proposer.py` |
+# | `ModelDraft` | EAGLE, Medusa | a trained head that drafts from the target's own hidden states; a tree of candidates, checked in one pass under a tree mask | Li et al. (2024), Cai et al. (2024) |
+# | one draft a round | trees of drafts in SGLang and vLLM | several continuations that share their beginnings, verified together | SGLang `srt/speculative/`; Miao et al. (2023) |
+# | a fixed $k$ | adaptive lengths in transformers, SGLang, TensorRT-LLM | $k$ follows what was accepted of late, down to no speculation at all | chapter 12 |
+# | `acceptance_rate` | vLLM's and llama.cpp's metrics | mean acceptance length, acceptance by position, over all requests | `v1/spec_decode/metrics.py` |
+#
 # ## What is now checked
 #
 # | test | claim |
@@ -354,4 +418,5 @@ assert (run.stats["acceptance_rate"], run.stats["target_calls"]) == (my_rate, my
 #
 # - Allal et al., *SmolLM2: When Smol Goes Big*, 2025: the model.
 # - Elhoushi et al., *LayerSkip*, ACL 2024: train a model so that its first layers can draft.
-# - Li et al., *EAGLE*, ICML 2024: a small trained head on the target's hidden states.
+# - Li et al., *EAGLE*, ICML 2024: a small trained head on the target's hidden states; Cai et al., *Medusa*, ICML 2024: several.
+# - He and Thinking Machines Lab, *Defeating Nondeterminism in LLM Inference*, 2025: why bits depend on the batch, and how not.
