@@ -77,6 +77,15 @@ print(f"{len(recorded.ids)} tokens: {kept} guesses kept and {own} of the model's
 assert own == len(recorded.rounds) and kept + own == len(recorded.ids)
 
 # %% [markdown]
+# Now a text of your own. Change the prompt, the draft and the temperature, press *Run*, and watch where the green is. (Where there
+# is no model, it says so.)
+
+# %% tags=["nbval-ignore-output"]
+from tinyllm.explore import live
+
+live.widget()
+
+# %% [markdown]
 # ## What you will be able to do
 #
 # If you know Python and a little probability, then at the end of the book you can
