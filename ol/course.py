@@ -41,13 +41,20 @@ MODULES: dict[str, Module] = {
         Module("M07.1", "from a uniform to an outcome", ("tinyllm/prob/sampling.py",)),
         Module("M07.6", "rejection sampling", ("tinyllm/prob/rejection.py",), ("M07.1",)),
         Module("M11.1", "entropy and distances", ("tinyllm/info/entropy.py",)),
-        Module("L2.1", "n-gram language model", ("tinyllm/lm/ngram.py",)),
-        Module("L8.1", "from logits to a token", ("tinyllm/infer/sample.py",), ("M06.3", "M07.1", "M11.1")),
+        Module("L2.1", "n-gram language model", ("tinyllm/lm/ngram.py",), (), ("04-a-model-made-of-counts",)),
+        Module(
+            "L8.1",
+            "from logits to a token",
+            ("tinyllm/infer/sample.py",),
+            ("M06.3", "M07.1", "M11.1"),
+            ("05-from-logits-to-a-token",),
+        ),
         Module(
             "L8.2",
             "KV cache and generate",
             ("tinyllm/infer/kvcache.py", "tinyllm/infer/generate.py"),
             ("L8.1",),
+            ("06-one-token-a-pass",),
         ),
         Module(
             "L8.6",
