@@ -42,6 +42,42 @@ DEVIATIONS: dict[str, tuple[str, str, str, str, str]] = {
         "two-draws",
         "next_u32",
     ),
+    "the two uniforms are drawn in the other order": (
+        "tinyllm.infer.spec",
+        STEP,
+        "v, u = rng.uniform(), rng.uniform()\n            token, kept = speculative_step(target, q, x, u, v)",
+        "two-draws",
+        "emitted",
+    ),
+    "draft_probs are ignored": (
+        "tinyllm.infer.spec",
+        "q = _one_hot(x, vocab_size) if draft_probs is None else draft_probs[i]",
+        "q = _one_hot(x, vocab_size)",
+        "given-q",
+        "emitted",
+    ),
+    "a draft counts as drawn from the target": (
+        "tinyllm.infer.spec",
+        STEP,
+        "token, kept = speculative_step(target, target if draft_probs is not None else q, x, "
+        "rng.uniform(), rng.uniform())",
+        "given-q",
+        "emitted",
+    ),
+    "a request draws from the seed's main stream": (
+        "tinyllm.infer.sample",
+        'return PCG32(seed).substream("sample")',
+        "return PCG32(seed)",
+        "one-uniform",
+        "ids",
+    ),
+    "the residual is not normalised": (
+        "tinyllm.prob.rejection",
+        "out[i] = out[i] / total if total > 0.0 else p[i]",
+        "out[i] = out[i] if total > 0.0 else p[i]",
+        "residual",
+        "residual",
+    ),
     "greedy verification draws all the same": (
         "tinyllm.infer.spec",
         "token = choose(target_logits[i], p, past, None, prompt)",

@@ -46,8 +46,7 @@ RULES: dict[str, str] = {
     "ascending-sum": "Sums are added left to right in ascending id order, in float64, with nothing compensated.",
     # rejection
     "accept": "A draft is kept when u < p(x) / q(x): strictly, by one division in float64.",
-    "residual": "A rejected draft is replaced from max(0, p - q) / Z, not from p.",
-    "residual-empty": "Where p nowhere exceeds q the residual is p itself.",
+    "residual": "A rejected draft is replaced from max(0, p - q) / Z, not from p; where Z is 0, it is p itself.",
     "resample": "u_resample picks the replacement from the residual by the inverse CDF, in ascending order.",
     "overlap": "The acceptance probability is the ascending sum of min(p, q).",
     # sampler
@@ -61,7 +60,7 @@ RULES: dict[str, str] = {
     "min-p": "min-p keeps q >= min_p max(q), with q taken over what top-k and top-p left.",
     "filter-order": "Filters run in the order top-k, top-p, min-p, each on the softmax of what is left.",
     "masked": "A logit of -inf is never drawn, whatever the filters.",
-    "one-uniform": "A sampled token takes exactly one uniform.",
+    "one-uniform": 'A sampled token takes exactly one uniform, from the substream "sample" of the request\'s seed.',
     # lookup, context_ngram, ngram_draft
     "most-recent": "Prompt lookup copies what followed the most recent earlier occurrence.",
     "longest-first": "Prompt lookup tries the longest n-gram first, from max_ngram down to min_ngram.",
@@ -76,6 +75,7 @@ RULES: dict[str, str] = {
     # verification
     "greedy-match": "Greedy: drafts are kept while they are the target's own choice; no uniform is drawn.",
     "two-draws": "Each position visited draws u_accept and then u_resample, also when the draft is kept.",
+    "given-q": "A draft with distributions is judged by the q(x) that they give, at every position.",
     "one-hot": "A draft without distributions counts as drawn from the one-hot at its own id.",
     "first-rejection": "The first rejection ends the step: its replacement is the last token emitted.",
     "bonus": "After m kept drafts the bonus is a sample of row m, with one uniform.",
@@ -249,8 +249,8 @@ def rejection() -> Iterator[Case]:
                 found += 1
                 yield step(f"one division, {found}", "accept", p, q, x, u, pick.rng.uniform())
     for share in ([0.5, 0.5], [0.25, 0.75], [1 / 3, 1 / 3, 1 / 3]):
-        yield step(f"p = q = {share}", "residual-empty", share, share, 0, 0.999, 0.3)
-    yield step("p = q, u = 0", "residual-empty", [0.5, 0.5], [0.5, 0.5], 1, 0.0, 0.0)
+        yield step(f"p = q = {share}", "residual", share, share, 0, 0.999, 0.3)
+    yield step("p = q, u = 0", "residual", [0.5, 0.5], [0.5, 0.5], 1, 0.0, 0.0)
     one, other = [0.5, 0.5, 0.0, 0.0], [0.0, 0.0, 0.25, 0.75]
     for x, v in product((2, 3), (0.0, 0.5)):
         yield step(f"disjoint, draft {x}, u_resample {v}", "resample", one, other, x, 0.0, v)
@@ -287,15 +287,15 @@ def sampler() -> Iterator[Case]:
         return _case(name, rule, logits=logits, params=_with(**knobs), **ids, seed=str(seed), draws=draws)
 
     pick = _Pick(109)
+    for seed in (0, 1, 42, 2**64 - 1):
+        yield draw(f"equal logits, seed {seed}", "one-uniform", [0.0] * 8, seed, draws=8)
+    yield draw("only one id is possible", "one-uniform", _equal(5, [3]))
+    yield draw("a single id in the vocabulary", "one-uniform", [0.25])
     yield draw("the largest", "greedy", [0.5, 2.0, -1.0], temperature=0.0)
     yield draw("a tie goes to the lowest id", "greedy", [1.0, 3.0, 3.0, 3.0], temperature=0.0)
     yield draw("a tie after -inf", "greedy", [-INF, 0.0, 0.0], temperature=0.0)
     yield draw("filters change nothing", "greedy", [1.0, 1.0, 0.5], temperature=0.0, top_k=1, top_p=0.1, min_p=1.0)
     yield draw("all negative", "greedy", [-3.0, -2.0, -2.0], temperature=0.0)
-    for seed in (0, 1, 42, 2**64 - 1):
-        yield draw(f"equal logits, seed {seed}", "one-uniform", [0.0] * 8, seed, draws=8)
-    yield draw("only one id is possible", "one-uniform", _equal(5, [3]))
-    yield draw("a single id in the vocabulary", "one-uniform", [0.25])
     for i in range(6):
         yield draw(f"plain, {i + 1}", "logprobs", pick.fine(12), i)
     yield draw("-inf has no logprob to report", "logprobs", pick.masked(pick.fine(12)), 3)
@@ -479,18 +479,31 @@ def verification() -> Iterator[Case]:
     # Each kept draft and each bonus below is the only possible one, so nothing but the count of draws can differ.
     for m in (1, 2, 3):
         rows = [_equal(4, [i]) for i in range(m + 1)]
-        yield verify(f"{m} kept, nothing else is possible", "two-draws", rows, list(range(m)))
-    yield verify("one rejected, nothing else is possible", "two-draws", [_equal(4, [1])] * 2, [3])
+        probs = [[float(i == x) for i in range(4)] for x in range(m)]
+        yield verify(f"{m} kept, nothing else is possible", "two-draws", rows, list(range(m)), probs)
+    yield verify(
+        "one rejected, nothing else is possible", "two-draws", [_equal(4, [1])] * 2, [3], [[0.0, 0.0, 0.0, 1.0]]
+    )
+    open_row, sure = [0.0] * 4, _equal(4, [1])
     for seed in range(4):
-        yield verify(f"p = q, seed {seed}", "two-draws", [[0.0] * 4] * 3, [1, 2], [[0.25] * 4] * 2, seed)
-    for x in range(4):
-        yield verify(f"impossible or sure, draft {x}", "one-hot", [_equal(4, [1, 2])] * 2, [x], seed=x)
-    for seed in range(6):
-        yield verify(f"one in two, seed {seed}", "one-hot", [_equal(4, [0, 2])] * 2, [2], seed=seed)
+        yield verify(f"p = q, seed {seed}", "given-q", [open_row, sure], [2], [[0.25] * 4], seed)
+    # The ratio is 1/2. The only replacement is 3, which u_resample >= 3/4 would choose from p as well.
+    for rule, seeds in (
+        ("given-q", _seeds(lambda u_accept, u_resample: u_accept >= 0.5 and u_resample >= 0.75)),
+        ("two-draws", _seeds(lambda u_accept, u_resample: u_accept < 0.5 <= u_resample)),
+    ):
+        for seed in seeds:
+            yield verify(
+                f"a ratio of one half, seed {seed}", rule, [open_row, sure], [2], [[0.25, 0.25, 0.5, 0.0]], seed
+            )
     pick = _Pick(137)
     for seed in range(6):
         rows, probs = [[0.0] * 4] * 2, [[0.125, 0.125, 0.5, 0.25]]
         yield verify(f"q is no p, seed {seed}", "residual", rows, [2], probs, seed)
+    for x in range(4):
+        yield verify(f"impossible or sure, draft {x}", "one-hot", [_equal(4, [1, 2])] * 2, [x], seed=x)
+    for seed in range(6):
+        yield verify(f"one in two, seed {seed}", "one-hot", [_equal(4, [0, 2])] * 2, [2], seed=seed)
     for seed in range(8):  # u_accept of this seed is the ratio p / q, or its neighbour
         u = request_rng(100 + seed).uniform()
         n = next(n for n in range(1, 99) if 1 / n < u)
@@ -540,6 +553,12 @@ def verification() -> Iterator[Case]:
         yield verify(
             f"everything, {i + 1}", "mixed", rows, draft, drawn_from, pick.rng.next_u32(), prompt, output, **knobs
         )
+
+
+def _seeds(wanted: Callable[[float, float], bool]) -> list[int]:
+    """The first four seeds whose request draws such a pair of uniforms first."""
+    draws = ((seed, request_rng(seed)) for seed in range(1000))
+    return [seed for seed, rng in draws if wanted(rng.uniform(), rng.uniform())][:4]
 
 
 def _smallest_rejecting(p: float, u: float) -> float:

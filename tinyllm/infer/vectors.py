@@ -259,8 +259,8 @@ SECTIONS: dict[str, Section] = {
     "rejection": Section(
         "One step for p, q, the draft x and two uniforms.",
         {
-            "overlap": (EXACT, "the acceptance probability, the sum of min(p, q)"),
-            "residual": (EXACT, "max(0, p - q) / Z, or p where Z is 0, whether the draft is kept or not"),
+            "overlap": (EXACT, "the acceptance probability, the sum of min(p, q)", "overlap"),
+            "residual": (EXACT, "max(0, p - q) / Z, or p where Z is 0, whether the draft is kept or not", "residual"),
             "token": (EXACT, "the token that comes out"),
             "accepted": (EXACT, "whether it is the draft, kept"),
         },
