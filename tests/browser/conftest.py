@@ -206,9 +206,9 @@ class Lab:
         page.click('.lm-Menu-itemLabel:text-is("Run All Cells")')
         page.wait_for_function(
             """() => {
-                const prompts = [...document.querySelectorAll(".jp-CodeCell .jp-InputPrompt")].map((p) => p.textContent);
+                const prompts = [...document.querySelectorAll(".jp-CodeCell .jp-InputPrompt")];
                 const status = document.querySelector(".jp-Notebook-ExecutionIndicator").dataset.status;
-                return status === "idle" && prompts.length && prompts.every((p) => /\\d/.test(p));
+                return status === "idle" && prompts.length && prompts.every((p) => /\\d/.test(p.textContent));
             }""",
             timeout=1000 * seconds,
         )

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import yaml
 
-from tinyllm.explore import acceptance, draft_shape, overlap, round_player
+from tinyllm.explore import acceptance, draft_shape, live, overlap, pass_cost, round_player
 from tinyllm.explore.shell import Explorable
 
 ROOT = Path(__file__).parents[2]
@@ -23,6 +23,7 @@ MADE: dict[str, Callable[[], Explorable]] = {
     "overlap": lambda: overlap.widget([1 / 3, 1 / 3, 1 / 3], [0.6, 0.3, 0.1]),
     "round_player": round_player.widget,
     "draft_shape": draft_shape.widget,
+    "pass_cost": pass_cost.widget,
 }
 every_explorable = pytest.mark.parametrize("name", MADE)
 
@@ -136,17 +137,24 @@ def test_solutions_and_hints_are_folded_and_open(pages: list[str], site: str, wa
 # Explorables ------------------------------------------------------------------------------------------------------
 
 
+def open_explorable(watched: Any, html: str, built: Path, site: str) -> Any:
+    """Open a page of the site that holds an explorable as Jupyter Book puts a cell's output there."""
+    front = (built / "README.html").read_text(encoding="utf-8")
+    place = front.index("</h1>", front.index("<article")) + len("</h1>")
+    body = f'{front[:place]}<div class="cell_output">{html}</div>{front[place:]}'
+    watched.page.route(
+        f"{site}/try.html", lambda route: route.fulfill(body=body, content_type="text/html; charset=utf-8")
+    )
+    watched.page.goto(f"{site}/try.html")
+    return watched.page
+
+
 @pytest.fixture
 def explorable(name: str, built: Path, site: str, watch: Any) -> Iterator[tuple[Any, Explorable, Any]]:
-    """An explorable on a page of the site as Jupyter Book would make it: (page, its Python twin, its element)."""
+    """An explorable of the site: its page, its Python twin, its element. Left as the test left it, on two pictures."""
     twin = MADE[name]()
     watched = watch(DESKTOP)
-    before, heading, after = (built / "README.html").read_text(encoding="utf-8").partition("</h1>")
-    body = f'{before}{heading}<div class="cell_output">{twin.fallback()}</div>{after}'
-    headers = {"content_type": "text/html; charset=utf-8"}
-    watched.page.route(f"{site}/try.html", lambda route: route.fulfill(body=body, **headers))
-    watched.page.goto(f"{site}/try.html")
-    place = watched.page.locator("div.tinyllm-explorable")
+    place = open_explorable(watched, twin.fallback(), built, site).locator("div.tinyllm-explorable")
     yield watched, twin, place
     watched.picture(f"site-{name}-1280")
     watched.page.set_viewport_size({"width": PHONE[0], "height": PHONE[1]})
@@ -275,7 +283,7 @@ def test_the_acceptance_picture_stands_where_compute_says(explorable: tuple[Any,
 
     KIND: differential.
     """
-    watched, _, place = explorable
+    _, _, place = explorable
     place.locator('[data-control="k"] input').first.press("ArrowRight")
     marks = place.evaluate("(e) => [...e.querySelectorAll('[data-what]')].map((m) => ({...m.dataset}))")
     at = {m["what"]: (float(m["x"]), float(m["y"])) for m in marks}
@@ -314,3 +322,64 @@ def test_the_overlap_picture_stacks_to_p_and_q(explorable: tuple[Any, Explorable
     np.testing.assert_allclose(height["both"] / scale, found.shared, atol=1e-9)
     np.testing.assert_allclose((height["both"] + height["only p"]) / scale, found.p, atol=1e-9)
     np.testing.assert_allclose((height["both"] + height["only q"]) / scale, found.q, atol=1e-9)
+
+
+def test_live_replays_its_recorded_runs_and_says_so(built: Path, site: str, watch: Any) -> None:
+    """There is no model in a page: what streams there is a recording, and must not pass for more.
+
+    KIND: smoke.
+    """
+    watched = watch(DESKTOP)
+    page = open_explorable(watched, live.widget().fallback(), built, site)
+    recorded = live.recorded()
+    for replay in recorded["replays"]:
+        page.locator('[data-control="run"] select').select_option(replay["name"])
+        assert page.locator(".tinyllm-words").inner_text() == f"{recorded['where']} {replay['words']}"
+        assert recorded["where"].startswith("Recorded")
+        texts = page.locator(".tinyllm-stack .tinyllm-text:not(.tinyllm-room)")
+        for place, side in enumerate(("steps", "plain")):
+            whole = replay["prompt"] + "".join(text for step in replay[side] for text, _ in step["pieces"])
+            assert (texts.nth(place).text_content() or "").replace("↵\n", "\n").replace("→", "\t") == whole
+    full = texts.first.text_content() or ""
+    page.get_by_role("button", name="Play").click()
+    page.wait_for_function("() => document.querySelector('.tinyllm-buttons button').textContent === 'Pause'")
+    assert len(texts.first.text_content() or "") < len(full)
+    watched.picture("site-live-1280")
+    page.wait_for_function("() => document.querySelector('.tinyllm-buttons button').textContent === 'Play'")
+    assert texts.first.text_content() == full
+
+
+@pytest.mark.parametrize("name", ["round_player"])
+def test_the_round_player_plays_and_steps_and_shows_every_token_and_cell(
+    explorable: tuple[Any, Explorable, Any],
+) -> None:
+    """The replay is the only place where a reader watches a cache being cut back.
+
+    KIND: differential.
+    """
+    _, twin, place = explorable
+    moments = round_player.compute(round_player.recorded())
+    number = place.locator('input[type="number"]')
+    place.get_by_role("button", name="Step").click()
+    assert number.input_value() == "1"
+    place.get_by_role("button", name="Back").click()
+    assert number.input_value() == "0"
+    for step in (0, 2, 11, len(moments) - 1):
+        number.fill(str(step))
+        number.press("Enter")
+        seen = place.evaluate(
+            """(e) => ({
+                origins: [...e.querySelectorAll("[data-origin]")].map((t) => t.dataset.origin).join(""),
+                cells: [...e.querySelectorAll("[data-cell]")].map((c) => c.dataset.cell).join(""),
+                pending: e.querySelectorAll(".tinyllm-token.tinyllm-pending").length,
+                passes: [...e.querySelectorAll("[data-what]")].map((bar) => Number(bar.dataset.x)),
+            })"""
+        )
+        moment = moments[step]
+        wanted = {"origins": "".join(origin for _, origin in moment.tokens), "cells": moment.cells}
+        assert seen == wanted | {"pending": moment.pending, "passes": [moment.passes, moment.plain]}, step
+        assert words_of(place) == said_at(twin, {"step": step})
+    place.get_by_role("button", name="Play").click()  # at the end, so from the start
+    place.page.wait_for_function("() => document.querySelector('.tinyllm-control input').value === '1'")
+    place.get_by_role("button", name="Pause").click()
+    assert place.get_by_role("button", name="Play").is_visible()

@@ -262,7 +262,7 @@
   function roomFor(longest) {
     const shown = element("div", { class: "tinyllm-text" });
     const room = element("div", { class: "tinyllm-text tinyllm-room", "aria-hidden": "true" }, longest);
-    return [element("div", { class: "tinyllm-stack" }, room, shown), shown];
+    return [element("div", { class: "tinyllm-stack" }, room, shown), shown, room];
   }
 
   // A button that calls `tick` every `seconds` until that says false, or until it is pressed again.
@@ -398,7 +398,7 @@
     return { parts: panels, update };
   };
 
-  EXPLORABLES.pass_cost = ({ where, n: rows, ratio, roof, words }, palette) => {
+  EXPLORABLES.pass_cost = ({ n: rows, ratio, roof, words }, palette) => {
     const panel = drawing(480, 260);
 
     function update({ n }) {
@@ -419,7 +419,49 @@
       axes.text("the least this machine allows", axes.x(rows.at(-1)), axes.y(roof.at(-1)) + 16, { "text-anchor": "end" });
       return words[here];
     }
-    return { parts: [panel], update, note: where };
+    return { parts: [panel], update };
+  };
+
+  EXPLORABLES.live = ({ where, replays }, palette, { state }) => {
+    const LETTERS = Object.fromEntries(Object.entries(ORIGINS).map(([letter, [, name]]) => [name, letter]));
+    const FRAME = 0.05; // seconds between two looks at what has come out
+    const sides = ["steps", "plain"].map((side) => ({ side, caption: element("p", { class: "tinyllm-caption" }) }));
+    for (const part of sides) [part.stack, part.shown, part.room] = roomFor("");
+    const replay = () => replays.find(({ name }) => name === state.run);
+    let time = Infinity;
+
+    function show() {
+      const { prompt, draft, [sides[0].side]: fast, [sides[1].side]: slow } = replay();
+      for (const [part, steps, name] of [[sides[0], fast, `with ${draft}`], [sides[1], slow, "plain decoding"]]) {
+        const out = steps.filter(({ seconds }) => seconds <= time);
+        const pieces = out.flatMap((step) => step.pieces);
+        const took = Math.min(time, steps.at(-1).seconds);
+        part.caption.textContent = `${name}: ${pieces.length} tokens, ${out.length} passes, ${two(took)} s`;
+        part.shown.replaceChildren(
+          token(prompt, "p", palette), ...pieces.map(([text, name]) => token(text, LETTERS[name], palette)),
+        );
+        part.room.textContent = [prompt, ...steps.flatMap((step) => step.pieces.map(([text]) => text))].join("");
+      }
+    }
+
+    const play = player(
+      FRAME,
+      () => (time = 0),
+      () => {
+        time += FRAME;
+        show();
+        return time < Math.max(replay().steps.at(-1).seconds, replay().plain.at(-1).seconds);
+      },
+    );
+
+    function update() {
+      play.stop();
+      time = Infinity;
+      show();
+      return `${where} ${replay().words}`;
+    }
+    const parts = [legend("pkcb", palette), ...sides.flatMap(({ caption, stack }) => [caption, stack])];
+    return { parts, update, buttons: element("div", { class: "tinyllm-buttons" }, play.button) };
   };
 
   // Controls ----------------------------------------------------------------------------------------------------------
@@ -474,7 +516,7 @@
       for (const [key, value] of Object.entries(changes)) rows[key].show(value);
       refresh();
     };
-    const { parts, update, columns = [], buttons = "", note } = EXPLORABLES[name](data, palette, { state, move });
+    const { parts, update, columns = [], buttons = "" } = EXPLORABLES[name](data, palette, { state, move });
     const lines = {};
     const refresh = () => (words.textContent = update(state, lines));
 
@@ -496,7 +538,6 @@
     refresh();
     place.classList.add("tinyllm-started", "mathjax_ignore");
     place.replaceChildren(form, element("div", { class: "tinyllm-picture" }, ...parts), words);
-    if (note) place.append(element("p", { class: "tinyllm-where" }, note));
   }
 
   for (const place of document.querySelectorAll("div.tinyllm-explorable[data-name]")) start(place);
