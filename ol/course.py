@@ -31,6 +31,7 @@ _SPEC_CHAPTERS = (
     "11-rollback",
     "12-how-fast",
     "13-the-milestone",
+    "14-twelve-ways-to-be-wrong",
 )
 
 # In the order in which one builds them.

@@ -844,8 +844,8 @@ assert refusing_all[1] == 0
 #
 # `ol grade` begins with correct implementations, the reference and others that are written differently, and your tests have
 # to accept them all. Then it plants its mistakes one by one. They are of the twelve kinds of this chapter and some more,
-# and not the same edits, so tests that only recognise the classes above will not get far. You are told the pitfall
-# numbers of those that got away.
+# and not the same edits, so tests that only recognise the classes above will not get far. Of each that got away you are told
+# its pitfall's number and the function that it is about, and nothing more.
 #
 # ## What is now checked
 #
