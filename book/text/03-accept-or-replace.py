@@ -382,7 +382,7 @@ show(figure, "A draft that always says roof. Left: 1/8 of its proposals are kept
 # %% [markdown]
 # Exactly $p$, whatever the draft insists on. Even a word with $p(x) = 0$ is no harm: it is never kept, and the residual is $p$.
 #
-# ## Bad drafts are slow, never wrong
+# ## What a bad draft costs
 #
 # Let a draft slide from perfect ($q = p$) to hopeless (always *roof*). **Predict** the two curves: how often it is kept, and how often
 # *mat* comes out.
