@@ -109,16 +109,16 @@ def test_what_cannot_run_is_answered_in_place(toy: BagLM, monkeypatch: pytest.Mo
     KIND: boundary.
     """
     shown = widget("")
-    assert shown.run() is None and "The prompt is empty" in shown.answer.value
+    assert shown.run() is None and "The prompt is empty" in shown.notice.value
     shown.inputs["prompt"].value = "x" * (toy.max_len + 1)
     shown.run().join()
     assert f"the prompt has {toy.max_len + 1} tokens; this model takes at most {toy.max_len}" in shown.answer.value
     shown.inputs["prompt"].value = "abcab"
     shown.inputs["max_tokens"].value = 10
     shown.run().join()
-    assert "10 tokens in" in shown.answer.value and shown.bar.value == 10 and shown.halt.disabled
+    assert "10 tokens in" in shown.answer.value and shown.notice.value == "" and shown.bar.value == 10 and shown.halt.disabled
     monkeypatch.setattr(live, "why_not", lambda: "There is no model: fetch it.")
-    assert shown.run() is None and "There is no model: fetch it." in shown.answer.value
+    assert shown.run() is None and "There is no model: fetch it." in shown.notice.value
 
 
 def test_a_run_can_be_watched_refused_a_twin_and_stopped_within_a_round(toy: BagLM) -> None:
@@ -142,7 +142,7 @@ def test_a_run_can_be_watched_refused_a_twin_and_stopped_within_a_round(toy: Bag
     assert inside.wait(30) and thread.is_alive() and not shown.halt.disabled
     assert twin.run() is None and shown.run() is None
     for one in (shown, twin):
-        assert "A run is going on" in one.answer.value
+        assert "A run is going on" in one.notice.value
     go_on.release()
     while len(passes) < 2:
         time.sleep(0.001)

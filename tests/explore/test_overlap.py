@@ -88,7 +88,8 @@ def test_the_picture_stacks_what_is_shared_and_what_only_one_has() -> None:
     assert [bar.get_height() for bar in rest.patches] == found.residual.tolist()
     assert [label.get_text() for label in both.get_xticklabels()] == list(TOKENS[:4])
     assert both.get_ylim() == (0, 1.4) and rest.get_ylim() == (0, 1.05) and "alpha = 0.60" in both.get_title()
-    assert "kept, 0.60" in both.texts[0].get_text() and "0.40" in both.texts[1].get_text()
+    assert [text.get_color() for text in both.texts[::2]] == [PALETTE[c] for c in ("kept", "target", "draft")]
+    assert [text.get_text()[-4:] for text in both.texts[1::2]] == ["0.60", "0.40", "0.40"]
 
 
 def test_sliders_move_weights_and_rows_come_and_go_with_the_tokens() -> None:

@@ -49,6 +49,12 @@ def _axes(figure: Figure, columns: int, rows: int) -> list[Axes]:
     return axes
 
 
+def key(ax: Axes, x: float, y: float, mark: str, colour: str, label: str) -> None:
+    """A line of a legend at a place in `ax`, as shares of it: a mark in a colour of the palette, then dark words."""
+    ax.text(x, y, mark, color=PALETTE[colour], transform=ax.transAxes, fontsize=9, va="top")
+    ax.text(x + 0.07, y, label, transform=ax.transAxes, fontsize=9, va="top")
+
+
 def show(figure: Figure, alt: str) -> None:
     """Show `figure` as a PNG with `alt`, a sentence that says what is to be seen, under it; then close it."""
     buffer = io.BytesIO()

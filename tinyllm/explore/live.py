@@ -271,6 +271,7 @@ class Live(widgets.VBox):
         self.start = widgets.Button(description="Run", button_style="primary", tooltip="start the request")
         self.halt = widgets.Button(description="Stop", disabled=True, tooltip="end it after this round")
         self.bar = widgets.IntProgress(value=0, max=64, layout=widgets.Layout(width="180px"))
+        self.notice = widgets.HTML()  # why a request was refused, which a run that is going on must not overwrite
         self.answer = widgets.HTML()
         self.texts = [widgets.HTML(), widgets.HTML()]
         self.shown = widgets.HTML(layout=widgets.Layout(width="98%", max_width="704px"))
@@ -284,6 +285,7 @@ class Live(widgets.VBox):
                 *self.inputs.values(),
                 self.beside,
                 widgets.HBox([self.start, self.halt, self.bar]),
+                self.notice,
                 self.answer,
                 widgets.HTML(_legend()),
                 *self.texts,
@@ -298,8 +300,8 @@ class Live(widgets.VBox):
         refusal = "The prompt is empty: write something for the model to continue." if not request.prompt else why_not()
         if refusal is None and not _busy.acquire(blocking=False):
             refusal = "A run is going on: wait for its end, or press Stop."
+        self.notice.value = f'<p class="tinyllm-notice" role="alert">{html.escape(refusal)}</p>' if refusal else ""
         if refusal is not None:
-            self._say(refusal)
             return None
         self._stop.clear()
         self.halt.disabled = False

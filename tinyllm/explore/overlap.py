@@ -15,7 +15,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from numpy.typing import ArrayLike, NDArray
 
-from tinyllm.explore.figure import PALETTE, Canvas, new_figure, show
+from tinyllm.explore.figure import PALETTE, Canvas, key, new_figure, show
 from tinyllm.explore.shell import Explorable, Slider
 from tinyllm.info.entropy import total_variation
 from tinyllm.num.exact import ascending_sum, check_distribution
@@ -89,7 +89,7 @@ def draw(axes: Sequence[Axes], p: ArrayLike, q: ArrayLike) -> None:
         ("draft", f"only q: rejected, {found.tv:.2f}"),
     )
     for line, (colour, label) in enumerate(keys):
-        both.text(-0.45, 1.36 - 0.125 * line, f"■ {label}", color=PALETTE[colour], va="top", fontsize=9)
+        key(both, 0.03, 0.97 - 0.09 * line, "■", colour, label)
     rest.bar(places, found.residual, color=PALETTE["target"])
     for ax, title in ((both, f"overlap, alpha = {found.alpha:.2f}"), (rest, "residual")):
         ax.set(xlim=(-0.6, found.p.size - 0.4), title=title)

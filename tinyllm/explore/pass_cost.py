@@ -20,7 +20,7 @@ from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
 from tinyllm.explore import timing
-from tinyllm.explore.figure import PALETTE, Canvas, new_figure, show
+from tinyllm.explore.figure import PALETTE, Canvas, key, new_figure, show
 from tinyllm.explore.shell import Explorable, Slider
 from tinyllm.zoo import smollm2, why_not
 
@@ -121,12 +121,12 @@ def draw(axes: Sequence[Axes], measured: Mapping[str, Any], n: int) -> None:
     cost.plot(found.n, found.ratio, ".-", color=PALETTE["target"])
     cost.plot([n], [found.ratio[i]], "o", color=PALETTE["rejected"], markersize=8)
     keys = (
-        ("··· n passes over one", "line"),
-        ("─ one pass over n", "target"),
-        ("■ beyond this machine", "prompt"),
+        ("··", "line", "n passes over one"),
+        ("─", "target", "one pass over n"),
+        ("■", "prompt", "beyond this machine"),
     )
-    for line, (text, colour) in enumerate(keys):
-        cost.text(6.8, top * (0.99 - 0.095 * line), text, color=PALETTE[colour], fontsize=9, va="top")
+    for line, (mark, colour, label) in enumerate(keys):
+        key(cost, 0.4, 0.99 - 0.09 * line, mark, colour, label)
     cost.set(xlabel="tokens in the pass, n", title="T(n) / T(1)", xlim=(0.4, found.n[-1] + 0.6), ylim=(0, top))
     pays.plot(found.n[1:], found.pays[1:], ".-", color=PALETTE["target"])
     if n > 1:
