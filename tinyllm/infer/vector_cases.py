@@ -481,9 +481,6 @@ def verification() -> Iterator[Case]:
         rows = [_equal(4, [i]) for i in range(m + 1)]
         probs = [[float(i == x) for i in range(4)] for x in range(m)]
         yield verify(f"{m} kept, nothing else is possible", "two-draws", rows, list(range(m)), probs)
-    yield verify(
-        "one rejected, nothing else is possible", "two-draws", [_equal(4, [1])] * 2, [3], [[0.0, 0.0, 0.0, 1.0]]
-    )
     open_row, sure = [0.0] * 4, _equal(4, [1])
     for seed in range(4):
         yield verify(f"p = q, seed {seed}", "given-q", [open_row, sure], [2], [[0.25] * 4], seed)
@@ -496,6 +493,7 @@ def verification() -> Iterator[Case]:
             yield verify(
                 f"a ratio of one half, seed {seed}", rule, [open_row, sure], [2], [[0.25, 0.25, 0.5, 0.0]], seed
             )
+    yield verify("one rejected, nothing else is possible", "two-draws", [sure, sure], [3], [[0.0, 0.0, 0.0, 1.0]])
     pick = _Pick(137)
     for seed in range(6):
         rows, probs = [[0.0] * 4] * 2, [[0.125, 0.125, 0.5, 0.25]]
