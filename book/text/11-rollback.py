@@ -12,6 +12,7 @@ import matplotlib.patches as patches
 import numpy as np
 
 import ol
+from tinyllm.explore import round_player
 from tinyllm.explore.figure import PALETTE, new_figure, show
 from tinyllm.infer.generate import Round, Transcript, cache_dims, generate
 from tinyllm.infer.kvcache import KVCache
@@ -274,6 +275,15 @@ verdict = ol.check("L8.6", only="test_rejected_drafts_are_rolled_back test_eos_s
                    speculative_generate=my_speculative_generate)
 assert verdict
 verdict
+
+# %% [markdown]
+# ## Play a real one
+#
+# Here is a recorded generation of SmolLM2, three steps a round: the draft, the target pass, the verdict. **Predict** at each
+# pass which of the new cells will be cut off, then take the next step; the outlined token is the pending one.
+
+# %% tags=["nbval-ignore-output"]
+round_player.widget()
 
 # %% [markdown]
 # ## What the loop stands on

@@ -10,7 +10,7 @@ from itertools import product
 
 import numpy as np
 
-from tinyllm.explore import acceptance
+from tinyllm.explore import acceptance, draft_shape
 from tinyllm.explore.figure import PALETTE, new_figure, show
 from tinyllm.infer.sample import SamplingParams
 from tinyllm.infer.spec import NGramDraft, PromptLookupDraft, speculative_generate
@@ -246,6 +246,13 @@ show(figure, "The share of draft tokens kept at each position, among the rounds 
 
 # %% tags=["nbval-ignore-output"]
 acceptance.widget(runs)
+
+# %% [markdown]
+# And here are recorded runs of SmolLM2: how much of each draft was kept, and the share kept at each position that was
+# reached. **Predict** for which draft the points rise as they did above, then choose it; hollow points rest on few rounds.
+
+# %% tags=["nbval-ignore-output"]
+draft_shape.widget()
 
 # %% [markdown]
 # ## Your turn: a model draft

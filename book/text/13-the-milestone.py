@@ -16,7 +16,7 @@ import numpy as np
 from tqdm import tqdm
 
 from tinyllm import smollm2, smollm2_text
-from tinyllm.explore import acceptance
+from tinyllm.explore import acceptance, draft_shape, live
 from tinyllm.explore.figure import PALETTE, new_figure, show
 from tinyllm.infer.generate import generate
 from tinyllm.infer.kvcache import KVCache
@@ -320,6 +320,22 @@ total = sum(len(result.ids) for result in plain.values())
 show(figure, f"Each of {total} tokens by origin, one row a request. Kept drafts: "
              + ", ".join(f"{kind} {kept[kind]}" for kind in KINDS) + ".")
 assert all(len(origins(run)) == len(run.ids) for run in runs.values())
+
+# %% [markdown]
+# How much of a draft is kept differs from text to text as much as from draft to draft. Choose both below; the counts are
+# those of the runs you have just made.
+
+# %% tags=["nbval-ignore-output"]
+draft_shape.widget(runs)
+
+# %% [markdown]
+# ## Live
+#
+# Now write a prompt of your own. **Predict** which draft will suit it, run it with plain decoding beside it, and read the
+# tokens per second under the text; above temperature 0 the two are different samples of the same distribution.
+
+# %% tags=["nbval-ignore-output"]
+live.widget()
 
 # %% [markdown]
 # ## Your turn: tokens per pass
