@@ -116,7 +116,8 @@ def test_what_cannot_run_is_answered_in_place(toy: BagLM, monkeypatch: pytest.Mo
     shown.inputs["prompt"].value = "abcab"
     shown.inputs["max_tokens"].value = 10
     shown.run().join()
-    assert "10 tokens in" in shown.answer.value and shown.notice.value == "" and shown.bar.value == 10 and shown.halt.disabled
+    assert "10 tokens in" in shown.answer.value and shown.bar.value == 10 and shown.halt.disabled
+    assert shown.notice.value == ""
     monkeypatch.setattr(live, "why_not", lambda: "There is no model: fetch it.")
     assert shown.run() is None and "There is no model: fetch it." in shown.notice.value
 
@@ -164,7 +165,9 @@ def test_a_run_that_fails_says_so_and_the_next_one_starts(toy: BagLM) -> None:
     shown.run().join()
     assert "It did not run: division by zero" in shown.answer.value
     toy.forward = forward
+    assert shown.texts[1].layout.display == "none"
     shown.beside.value = True
+    assert shown.texts[1].layout.display is None
     shown.inputs["max_tokens"].value = 12
     shown.run().join()
     words = html.unescape(shown.answer.value)

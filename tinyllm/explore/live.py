@@ -22,7 +22,7 @@ from matplotlib.axes import Axes
 
 from tinyllm import smollm2
 from tinyllm.explore.figure import PALETTE, Canvas, new_figure, show
-from tinyllm.explore.shell import LABEL, explorable_html, picture_html
+from tinyllm.explore.shell import LABEL, explorable_html, image_html, words_html
 from tinyllm.explore.timing import machine
 from tinyllm.infer.generate import Generation, IncrementalDecoder, Round
 from tinyllm.infer.sample import SamplingParams
@@ -273,9 +273,12 @@ class Live(widgets.VBox):
         self.bar = widgets.IntProgress(value=0, max=64, layout=widgets.Layout(width="180px"))
         self.notice = widgets.HTML()  # why a request was refused, which a run that is going on must not overwrite
         self.answer = widgets.HTML()
-        self.texts = [widgets.HTML(), widgets.HTML()]
-        self.shown = widgets.HTML(layout=widgets.Layout(width="98%", max_width="704px"))
+        self.texts = [widgets.HTML(text_html("", [], name)) for name in ("speculative decoding", PLAIN)]
         self._canvas = Canvas(height=HEIGHT)
+        width, height = self._canvas.size
+        self.shown = widgets.HTML(layout=widgets.Layout(width="98%", max_width=f"{width}px", min_height=f"{height}px"))
+        self.beside.observe(lambda _change: self._place_for_plain(), names="value")
+        self._place_for_plain()
         self._stop = threading.Event()
         self.start.on_click(lambda _button: self.run())
         self.halt.on_click(lambda _button: self.stop())
@@ -306,7 +309,9 @@ class Live(widgets.VBox):
         self._stop.clear()
         self.halt.disabled = False
         self.bar.value, self.bar.max = 0, request.max_tokens
-        self.texts[0].value = self.texts[1].value = self.shown.value = ""
+        self.shown.value = ""
+        for box, name in zip(self.texts, (str(request.draft), PLAIN), strict=True):
+            box.value = text_html(request.prompt, [], name)
         self._say("Loading the model and preparing the draft.")
         thread = threading.Thread(target=self._run, args=(request, self.beside.value), daemon=True)
         thread.start()
@@ -316,8 +321,12 @@ class Live(widgets.VBox):
         """End the request after the round it is in."""
         self._stop.set()
 
+    def _place_for_plain(self) -> None:
+        """Room for the second text while it is wanted; a run itself never changes the size of the output."""
+        self.texts[1].layout.display = None if self.beside.value else "none"
+
     def _say(self, words: str) -> None:
-        self.answer.value = f'<p class="tinyllm-words" role="status">{html.escape(words)}</p>'
+        self.answer.value = words_html(words, self._canvas.size[0])
 
     def _run(self, request: Request, beside: bool) -> None:
         try:
@@ -336,7 +345,7 @@ class Live(widgets.VBox):
             if self._stop.is_set():
                 words = f"Stopped. {words}"
             png = self._canvas.png(lambda axes: draw(axes, runs))
-            self.shown.value = picture_html(png, self._canvas.size, words)
+            self.shown.value = image_html(png, self._canvas.size, words)
             self._say(words)
         except Exception as fault:  # whatever it is, it is told where the reader looks, and the next run can start
             self._say(f"It did not run: {fault}")

@@ -81,19 +81,22 @@ class Choice(NamedTuple):
 Control = Slider | Choice
 
 
-def picture_html(png: bytes, size: tuple[int, int], words: str) -> str:
-    """The picture with `words` as its alternative text, and the words under it; `size` in pixels.
+def image_html(png: bytes, size: tuple[int, int], words: str) -> str:
+    """The picture with `words` as its alternative text; `size` in pixels.
 
     Decoded together with the page's next frame, and of known size before that: no flicker, no jump.
     """
     width, height = size
-    said = html.escape(words)
     data = base64.b64encode(png).decode("ascii")
     return (
-        f'<img class="tinyllm-picture" src="data:image/png;base64,{data}" alt="{said}" width="{width}" '
+        f'<img class="tinyllm-picture" src="data:image/png;base64,{data}" alt="{html.escape(words)}" width="{width}" '
         f'height="{height}" decoding="sync" style="max-width:100%;height:auto;background:white">'
-        f"{words_html(words, width)}"
     )
+
+
+def picture_html(png: bytes, size: tuple[int, int], words: str) -> str:
+    """The picture, and the words under it."""
+    return image_html(png, size, words) + words_html(words, size[0])
 
 
 def words_html(words: str, width: int) -> str:
