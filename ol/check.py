@@ -364,7 +364,7 @@ def _judge(
     if outcome.ending == "unloadable":
         return Verdict(chosen.id, "fail", outcome.reason, **common)
     failures = [test for test in results if test.outcome in ("failed", "error")]
-    if outcome.ending != "finished":
+    if outcome.ending != "finished" and not (failures and outcome.ending == "timeout"):
         reason = outcome.reason[0].upper() + outcome.reason[1:]
         hanging = next((info for info in infos if outcome.running and info.name in outcome.running), None)
         where = f"It was running: {hanging.name}\n{_wrap(hanging.why, '    ')}" if hanging else ""
@@ -372,6 +372,8 @@ def _judge(
     if failures:
         first = failures[0]
         about = next(info for info in infos if info.name == first.name)
+        if outcome.reason:
+            common["notes"] = (*outcome.notes, f"Not all tests ran: {outcome.reason[0].lower()}{outcome.reason[1:]}")
         return Verdict(
             chosen.id,
             "fail",

@@ -162,7 +162,7 @@ def _pytest(
     from ol.explain import Reporter
 
     folder = Path(setting["folder"])
-    reporter = Reporter(send, job["select"], dict(standing_in.files), folder / "tests")
+    reporter = Reporter(send, job["select"], dict(standing_in.files), folder / "tests", job["brief"])
     arguments = ["-c", str(folder / "pytest.ini"), f"--rootdir={folder}", "-q", "--no-header", *job["arguments"]]
     sys.path.extend(str(path) for path in job["path"])  # last: a file there shadows no library
     code = pytest.main([*arguments, *job["files"]], plugins=[reporter])

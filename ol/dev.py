@@ -142,7 +142,7 @@ def _run(one: Module, infos: list[TestInfo], overlay: Overlay, limits: Limits, a
     files = tuple(dict.fromkeys(ROOT / info.file for info in infos))
     select = None if all_tests else frozenset(info.name for info in infos)
     model = all_tests and any("mark.model" in path.read_text(encoding="utf-8") for path in files)
-    return Run(overlay, files, select, limits=limits, model=model)
+    return Run(overlay, files, select, brief=not all_tests, limits=limits, model=model)
 
 
 def _stub(one: Module, infos: list[TestInfo], scratch: Path) -> _Task:

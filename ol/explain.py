@@ -17,21 +17,31 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import Phase, is_hypothesis_test, settings
 
 SHOWN_CHARACTERS = 600
+SETTINGS = "_hypothesis_internal_use_settings"  # where Hypothesis, and its own pytest plugin, keep a test's settings
+BRIEF_PHASES = (Phase.explicit, Phase.reuse, Phase.generate)
 
 
 class Reporter:
     """A pytest plugin: keeps the chosen tests, reports each, and remembers what a complete run must contain.
 
     `select`: names of test functions to run, None for all. `own`: the files of the overlay by module name. `folder`:
-    where the tests are.
+    where the tests are. `brief`: nobody will read how a test failed. Only the first failure is told in full, so
+    Hypothesis looks for the smallest case there and nowhere else: the search takes far longer than all other tests.
     """
 
     def __init__(
-        self, send: Callable[[dict[str, Any]], None], select: list[str] | None, own: Mapping[str, Path], folder: Path
+        self,
+        send: Callable[[dict[str, Any]], None],
+        select: list[str] | None,
+        own: Mapping[str, Path],
+        folder: Path,
+        brief: bool = False,
     ) -> None:
         self._send = send
+        self._brief = brief
         self._select = None if select is None else set(select)
         self._own = dict(own)
         self._folder = folder
@@ -89,6 +99,13 @@ class Reporter:
         self._current = {"outcome": "passed", "seconds": 0.0}
         self._send({"is": "started", "test": nodeid})
 
+    @pytest.hookimpl(trylast=True)
+    def pytest_runtest_setup(self, item: pytest.Item) -> None:
+        function = getattr(item, "obj", None)
+        if self._brief and function is not None and is_hypothesis_test(function):
+            known = getattr(function, SETTINGS)
+            setattr(getattr(function, "__func__", function), SETTINGS, settings(known, phases=BRIEF_PHASES))
+
     def pytest_assertrepr_compare(self, op: str, left: object, right: object) -> None:
         self._compared = (op, left, right)
 
@@ -102,8 +119,11 @@ class Reporter:
             reason = report.longrepr[-1] if isinstance(report.longrepr, tuple) else str(report.longrepr)
             now |= {"outcome": "skipped", "no_model": by_mark, "message": str(reason)}
         elif report.failed and now["outcome"] in ("passed", "skipped"):
+            brief, self._brief = self._brief, True
             now["outcome"] = "failed" if report.when == "call" else "error"
-            if call.excinfo is not None:
+            if call.excinfo is not None and brief:
+                now |= {"type": type(call.excinfo.value).__name__, "message": _message(call.excinfo.value)}
+            elif call.excinfo is not None:
                 try:
                     now |= explain(call.excinfo.value, self._own, self._folder, self._compared)
                 except Exception as fault:  # a value whose repr raises must not cost the verdict

@@ -199,7 +199,7 @@ def _grade(
     slowest = max(outcome.seconds for outcome in outcomes)
     patience = max(LEAST_SECONDS, SLOWER * slowest)
     hurried = replace(limits, seconds=2 * patience, quiet_seconds=patience)
-    runs = [Run(overlay, (tests,), first=True, limits=hurried, secret=secret) for overlay in overlays]
+    runs = [Run(overlay, (tests,), first=True, brief=True, limits=hurried, secret=secret) for overlay in overlays]
     outcomes = runner.outcomes(runs, count("bug"))
     for outcome in outcomes:
         if outcome.ending == "broken":

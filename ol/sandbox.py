@@ -80,16 +80,17 @@ class Run:
     """One run: whose files stand in for which modules, and which tests judge them.
 
     tests: files and folders, each copied into the run under its own name. select: names of test functions, None for
-    all. first: stop after the first test that fails. secret: files that the code may not read, besides the planted
-    bugs. model: the code may use the real model, where there is one. notebooks: `tests` are notebooks, for nbval.
-    call, argument: instead of tests, a function of the course, such as "ol.milestone:in_child", called as
-    function(send, argument) and returning plain data.
+    all. first: stop after the first test that fails. brief: nobody will read how a test failed. secret: files that the
+    code may not read, besides the planted bugs. model: the code may use the real model, where there is one. notebooks:
+    `tests` are notebooks, for nbval. call, argument: instead of tests, a function of the course, such as
+    "ol.milestone:in_child", called as function(send, argument) and returning plain data.
     """
 
     overlay: Overlay = field(default_factory=Overlay)
     tests: tuple[Path, ...] = ()
     select: frozenset[str] | None = None
     first: bool = False
+    brief: bool = False
     limits: Limits = field(default_factory=Limits)
     secret: tuple[Path, ...] = ()
     model: bool = False
@@ -265,7 +266,8 @@ class Child:
             "files": [str(self.folder / "tests" / path.name) for path in what.tests],
             "path": [str(self.folder / "tests" / path.name) for path in what.tests if path.is_dir()],
             "select": None if what.select is None else sorted(what.select),
-            "arguments": [*(["-x"] if what.first else []), *(_NBVAL if what.notebooks else [])],
+            "arguments": [*(["-x"] if what.first else []), *(_NBVAL if what.notebooks else ["--tb=no"])],
+            "brief": what.brief,
             "call": what.call,
             "argument": what.argument,
         }

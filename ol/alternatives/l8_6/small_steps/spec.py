@@ -176,7 +176,7 @@ def verify_draft(
         if not isinstance(x, int | np.integer):
             raise ValueError(f"history holds {x!r}, which is no id.")
     if draft_probs is None:
-        q = np.eye(rows.shape[1])[np.asarray(draft_ids, dtype=np.int64)]
+        q = (np.arange(rows.shape[1]) == np.asarray(draft_ids, dtype=np.int64)[:, None]).astype(np.float64)
     else:
         q = np.asarray(draft_probs, dtype=np.float64)
         if q.shape != (len(draft_ids), rows.shape[1]):
