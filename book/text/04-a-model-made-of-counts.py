@@ -237,13 +237,14 @@ assert np.isclose(copies.prob([WORDS.index("dog")], WORDS.index("likes")), float
 # $$p_k(w \mid h) = \frac{\max(a_k(h w) - D,\, 0)}{T(h)} + \gamma(h)\, p_{k-1}(w \mid h'), \qquad
 # T(h) = \sum_v a_k(h v).$$
 #
-# Three rules complete it:
+# Three rules complete it. (A run of $k$ symbols, like $h w$ here, is called a **gram**.)
 #
 # 1. The longest grams, $k = n$, count occurrences. All shorter ones count different predecessors.
 # 2. A gram that opens with the start symbol has no predecessor, so it counts occurrences at every length.
 # 3. A history that nothing followed is dropped for the shorter one: $p_k(w \mid h) = p_{k-1}(w \mid h')$.
 #
-# From here on tokens are ids, as everywhere in this book, and the start symbol is $-1$.
+# From here on tokens are ids, as everywhere in this book, and the start symbol is $-1$. **Predict:** "the ice" never occurred
+# in the text. What will the trigram model say comes next?
 
 # %%
 ids = [[WORDS.index(word) for word in sentence] for sentence in sentences]
@@ -285,8 +286,16 @@ for history in ("likes ice", "likes the", "the ice"):
     row = [prob(three, half, V, h, w) for w in range(V)]
     print(f"after '{history}':", ", ".join(f"{word} {value}" for word, value in zip(WORDS, row)))
     assert sum(row) == 1 and min(row) > 0
+ice, cream = WORDS.index("ice"), WORDS.index("cream")
+assert row == [prob(three, half, V, (ice,), w) for w in range(V)]  # the row after "the ice"
+print("after 'ice' in the model of pairs: cream", prob(two, half, V, (ice,), cream))
+assert prob(two, half, V, (ice,), cream) == F(17, 20) > row[cream]
 
 # %% [markdown]
+# "cream", as after "ice" alone: rule 3. But it is less sure of it than the model of pairs, since its pairs are no longer the
+# longest grams and count company: "ice cream" occurred three times, after two different symbols. That is rule 1. And where
+# the history was seen, as "likes ice" was, it is surer.
+#
 # In the formula every gram gives up the same $D$. The code already has room for more: three discounts, for grams that
 # were counted once, twice, or more often. Where do they come from?
 #
@@ -313,7 +322,7 @@ for j in range(1, 7):
     again = sum(second[pair] for pair in pairs) / len(pairs)
     measured[j] = j - again
     print(f"{len(pairs):5d} pairs counted {j} times here occur {again:.2f} times there: they should lose {measured[j]:.2f}")
-assert 0.25 < 1 - measured[1] < 0.35
+assert 0.25 < 1 - measured[1] < 0.35 and measured[2] / 2 < measured[1] < measured[2]
 
 # %% [markdown]
 # 0.3 times. A pair that was seen once is mostly chance: two thirds of its count should go. A pair seen twice should lose
@@ -355,7 +364,7 @@ js = np.array(list(measured))
 ax.plot(js, list(measured.values()), "o", color=PALETTE["target"], markersize=8, label="measured on the other half")
 ax.step([0.5, 1.5, 2.5, 6.5], [*pair_discounts[:1], *pair_discounts], where="pre", color=PALETTE["rejected"],
         label="formula, from the first half alone")
-ax.set(xlabel="how often the pair was counted", ylabel="what it should lose", xlim=(0.5, 6.5), ylim=(0, 4.5))
+ax.set(xlabel="how often the pair was counted", ylabel="what it should lose", xlim=(0.5, 6.5), ylim=(0, 4.5), xticks=js)
 ax.legend(frameon=False)
 show(figure, "What a pair should lose, measured on the other half, rises with its count. The formula, which has seen the "
              "first half only, meets the measured points for pairs counted once and twice, and is too low from three on.")
