@@ -45,9 +45,9 @@ class Runner:
         self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._stop.set()
-        self._pool.shutdown(cancel_futures=True)
         if self._nursery is not None:
-            self._nursery.close()
+            self._nursery.close()  # its children end with it, and so do the runs that wait for them
+        self._pool.shutdown(cancel_futures=True)
 
     def outcomes(self, runs: Iterable[Run], on_done: Callable[[int, Outcome], None] | None = None) -> list[Outcome]:
         """What each run came to, in the order of `runs`; `on_done` sees each, with its place, as it ends."""
