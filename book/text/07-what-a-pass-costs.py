@@ -354,6 +354,8 @@ assert all(np.array_equal(my_q8_0(b), dequantize(b[None], GGMLQuantizationType.Q
 print(len(head_blocks), "blocks of the head, each equal to the gguf package's; bits a weight:", 8 * 34 / 32)
 
 # %% [markdown]
+# ## One tile, several tokens
+#
 # The kernel takes a **tile**, eight outputs side by side, unpacks a block of it, and multiplies with the activations of four
 # or five tokens while it is at hand. So bytes and unpacking are paid once, and what grows with the tokens is arithmetic. If
 # that is all, the time is a line, $T(n) \approx a + b\,n$. How well does it fit?
@@ -390,8 +392,8 @@ assert (left_to_right, in_two_halves, other_order) == (1, 0, 2)
 
 # %% [markdown]
 # A logit that moves in its last bit is harmless, until two candidates are nearly equal. Then another token wins, and from
-# there on the text is another. Most engines live with it, and document that greedy output "may differ slightly" under
-# speculation. Here the order is fixed instead, by three rules:
+# there on the text is another. Most engines live with it, and their documentation says that greedy output can change under
+# speculation by rounding. Here the order is fixed instead, by three rules:
 #
 # 1. **A lane is one output.** Eight outputs sit side by side in one vector, and each adds up its own inputs, first to last.
 #    No sum is ever spread over lanes.
