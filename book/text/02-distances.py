@@ -243,13 +243,13 @@ assert independent == F(1, 4) and all(a * b <= min(a, b) for a, b in product(p, 
 #
 # ## Move it
 #
-# Take hold of $p$ and $q$ yourself. **Predict**, then try: how far can you move weight about in $q$ without changing
+# Take hold of $p$ and $q$ yourself; they start as a pair much like ours, in hundredths. **Predict**, then try: how far can you move weight about in $q$ without changing
 # $\alpha$? Can the overlap be 0 while every word of the draft has weight? (The explorable calls the words a to d.)
 
 # %% tags=["nbval-ignore-output"]
 from tinyllm.explore import overlap as explorable
 
-explorable.widget([float(a) for a in p], [float(b) for b in q])
+explorable.widget([0.5, 0.3, 0.1, 0.1], [0.25, 0.25, 0.25, 0.25])
 
 # %% [markdown]
 # Weight that moves between words of $q$ changes nothing so long as $q$ stays above $p$ at both: the overlap does not care *where* the

@@ -157,12 +157,13 @@ show(figure, "Left: 1/8 of each word is kept. The draft has 3/8 too much of sofa
 # - nothing is ever tried twice. One draft, one verdict, one word.
 #
 # Take hold of it. **Predict** first, then move: with which draft is the residual all on one token? Can a token's residual be larger
-# than its $p$? (The explorable calls the four tokens a to d and draws what is missing in blue.)
+# than its $p$? (The sliders start at a pair much like ours, in hundredths. They call the four words a to d, and what is missing
+# is blue.)
 
 # %% tags=["nbval-ignore-output"]
 from tinyllm.explore import overlap
 
-overlap.widget([float(a) for a in p], [float(b) for b in q])
+overlap.widget([0.4, 0.4, 0.1, 0.1], [0.1, 0.1, 0.5, 0.3])
 
 # %% [markdown]
 # Only one token has a residual when the draft gives too little to that token alone. And yes, a token's residual can be larger than
