@@ -53,6 +53,7 @@ def next_step(workspace: Workspace) -> Step:
     """The one thing to do next: finish what was begun, then test it, then begin what the book is about."""
     now = standings(workspace)
     state = workspace.state
+    goals = {module_id for module_id, _ in MILESTONES.values()}
     for module, how, _ in now:
         if how in ("started", "changed"):
             missing = [need.id for need in needed(module) if not workspace.passed(need)]
@@ -62,15 +63,15 @@ def next_step(workspace: Workspace) -> Step:
                 why += f"; the course lends {', '.join(missing)}"
             return Step(f"ol check {module.id}{lent}", why)
     for module, how, _ in now:
-        if how == "passed" and module.chapters and state.grades.get(module.id, 0.0) < PASS_MARK:
+        if how == "passed" and module.id in goals and state.grades.get(module.id, 0.0) < PASS_MARK:
             tests = workspace.own_tests(module)
             return Step(f"ol grade {module.id}", f"after writing tests of your own in {tests}")
     for milestone, (module_id, _) in MILESTONES.items():
         if milestone not in state.milestones and workspace.passed(MODULES[module_id]):
             return Step(f"ol milestone {milestone}", "the real model with your code")
     waiting = [module for module, how, _ in now if how == "not started"]
-    # A module with chapters in the book comes first: the others can be lent.
-    if chosen := next((m for m in waiting if m.chapters), next(iter(waiting), None)):
+    # The module of a milestone comes first: the others can be lent.
+    if chosen := next((m for m in waiting if m.id in goals), next(iter(waiting), None)):
         why = f"{chosen.title}: writes what you start from"
         return Step(f"ol start {chosen.id}", why)
     return Step("ol doctor", "everything is built; see that it stays well")
