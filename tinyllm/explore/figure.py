@@ -15,6 +15,7 @@ from IPython.display import Image, Markdown, display
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.colors import to_rgba
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import MaxNLocator
@@ -51,7 +52,7 @@ def _axes(figure: Figure, columns: int, rows: int) -> list[Axes]:
 
 def key(ax: Axes, x: float, y: float, mark: str, colour: str, label: str) -> None:
     """A line of a legend at a place in `ax`, as shares of it: a mark in a colour of the palette, then dark words."""
-    ax.text(x, y, mark, color=PALETTE[colour], transform=ax.transAxes, fontsize=9, va="top")
+    ax.text(x, y, mark, color=PALETTE[colour], transform=ax.transAxes, fontsize=9, va="top", gid=FRAME)
     ax.text(x + 0.07, y, label, transform=ax.transAxes, fontsize=9, va="top")
 
 
@@ -69,7 +70,7 @@ class Canvas:
 
     Laying out and drawing the frame (axes, ticks, labels) is most of the work and rarely changes, so the layout is
     found once, each frame is kept as pixels, and only what `draw` adds is drawn anew. `draw` must set the limits and
-    labels of its axes itself: nothing of an earlier drawing is left to rely on. Texts, and what goes with them, that it
+    labels of its axes itself: nothing of an earlier drawing is left to rely on. Texts, lines and collections that it
     marks with the gid `FRAME` belong to the frame.
     """
 
@@ -143,5 +144,12 @@ def _ticks(ax: Axes) -> list[tuple[Any, ...]]:
 
 
 def _framed(ax: Axes) -> list[tuple[Any, ...]]:
-    """The texts that belong to the frame."""
-    return [(text.get_text(), text.get_position()) for text in ax.texts if text.get_gid() == FRAME]
+    """What belongs to the frame, so that two frames can be told apart."""
+    found: list[tuple[Any, ...]] = [(t.get_text(), t.get_position()) for t in ax.texts if t.get_gid() == FRAME]
+    drawn: Any
+    for drawn in [*ax.lines, *ax.collections]:
+        if drawn.get_gid() == FRAME:
+            paths = drawn.get_paths() if drawn in ax.collections else [drawn.get_path()]
+            colours = np.asarray(drawn.get_facecolor() if drawn in ax.collections else to_rgba(drawn.get_color()))
+            found.append((b"".join(path.vertices.tobytes() for path in paths), colours.tobytes()))
+    return found

@@ -35,7 +35,7 @@ DRAFTS = ("prompt lookup", "n-gram", "model")
 PLAIN = "plain decoding"
 REPLAYS = (("quoting", "prompt lookup"), ("plain prose", "n-gram"), ("list continuation", "model"))
 COLOURS = {"kept": "kept draft", "correction": "correction", "bonus": "the target's own"}
-BETWEEN = 0.05  # seconds between two updates of the page: a page that redraws takes time from the model
+BETWEEN = 0.1  # seconds between two updates of the page: a page that redraws takes time from the model
 HEIGHT = 2.4  # of the picture, in inches
 
 
@@ -102,7 +102,7 @@ def compare(speculative: Sequence[Step], plain: Sequence[Step], greedy: bool) ->
     texts = ["".join(text for step in steps for text, _ in step.pieces) for steps in (speculative, plain)]
     ratio = compute(speculative).per_second / (compute(plain).per_second or float("inf"))
     if greedy:
-        same = "The same text, as it must be" if texts[0] == texts[1] else "One of the two was stopped early"
+        same = "The same text, as it must be" if texts[0] == texts[1] else "The texts differ, and they must not"
     else:
         same = "Two samples of the same distribution, so the texts may differ"
     return f"{same}; speculative decoding ran at {ratio:.2f} times the speed of plain decoding."
@@ -340,7 +340,7 @@ class Live(widgets.VBox):
             if beside and not self._stop.is_set():
                 runs[PLAIN] = self._stream(model, tok, None, request, 1)
             words = " ".join(in_words(name, steps) for name, steps in runs.items())
-            if len(runs) == 2:
+            if len(runs) == 2 and not self._stop.is_set():
                 words += " " + compare(runs[name], runs[PLAIN], greedy=request.temperature == 0)
             if self._stop.is_set():
                 words = f"Stopped. {words}"

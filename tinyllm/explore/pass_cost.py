@@ -20,7 +20,7 @@ from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
 from tinyllm.explore import timing
-from tinyllm.explore.figure import PALETTE, Canvas, key, new_figure, show
+from tinyllm.explore.figure import FRAME, PALETTE, Canvas, key, new_figure, show
 from tinyllm.explore.shell import Explorable, Slider
 from tinyllm.zoo import smollm2, why_not
 
@@ -116,9 +116,9 @@ def draw(axes: Sequence[Axes], measured: Mapping[str, Any], n: int) -> None:
     found = compute(measured)
     i = found.n.tolist().index(n)
     top = float(2 * np.ceil((1.15 * max(found.ratio.max(), found.roof.max()) + 0.5) / 2))
-    cost.fill_between(found.n, found.roof, color=PALETTE["prompt"], alpha=0.35, linewidth=0)
-    cost.plot(found.n, found.n, ":", color=PALETTE["line"], linewidth=1)
-    cost.plot(found.n, found.ratio, ".-", color=PALETTE["target"])
+    cost.fill_between(found.n, found.roof, color=PALETTE["prompt"], alpha=0.35, linewidth=0, gid=FRAME)
+    cost.plot(found.n, found.n, ":", color=PALETTE["line"], linewidth=1, gid=FRAME)
+    cost.plot(found.n, found.ratio, ".-", color=PALETTE["target"], gid=FRAME)
     cost.plot([n], [found.ratio[i]], "o", color=PALETTE["rejected"], markersize=8)
     keys = (
         ("··", "line", "n passes over one"),
@@ -128,11 +128,11 @@ def draw(axes: Sequence[Axes], measured: Mapping[str, Any], n: int) -> None:
     for line, (mark, colour, label) in enumerate(keys):
         key(cost, 0.4, 0.99 - 0.09 * line, mark, colour, label)
     cost.set(xlabel="tokens in the pass, n", title="T(n) / T(1)", xlim=(0.4, found.n[-1] + 0.6), ylim=(0, top))
-    pays.plot(found.n[1:], found.pays[1:], ".-", color=PALETTE["target"])
+    pays.plot(found.n[1:], found.pays[1:], ".-", color=PALETTE["target"], gid=FRAME)
     if n > 1:
         pays.plot([n], [found.pays[i]], "o", color=PALETTE["rejected"], markersize=8)
-    pays.fill_between(found.n[1:], found.pays[1:], 1, color=PALETTE["kept"], alpha=0.35, linewidth=0)
-    pays.text(found.n[-1], 0.93, "faster than plain decoding", ha="right", va="top", fontsize=9)
+    pays.fill_between(found.n[1:], found.pays[1:], 1, color=PALETTE["kept"], alpha=0.35, linewidth=0, gid=FRAME)
+    pays.text(found.n[-1], 0.93, "faster than plain decoding", ha="right", va="top", fontsize=9, gid=FRAME)
     pays.set(xlabel="tokens in the pass, n", title="alpha that pays for it", xlim=(0.4, found.n[-1] + 0.6), ylim=(0, 1))
 
 
