@@ -198,20 +198,20 @@ class Lab:
         workspace = re.sub(r"\W", "", notebook)
         page.goto(f"http://127.0.0.1:{self.port}/lab/workspaces/{workspace}/tree/{notebook}")
         page.wait_for_selector(".jp-Notebook .jp-Cell", timeout=60_000)
+        page.wait_for_selector('.jp-Toolbar-kernelName:has-text("Python 3")', timeout=60_000)
         page.wait_for_selector('.jp-Notebook-ExecutionIndicator[data-status="idle"]', timeout=60_000)
 
     def run_all(self, page: Any, seconds: float = 100) -> None:
         """Run every cell by the menu, as a reader would, and wait until the last has run."""
-        page.click('.lm-MenuBar-itemLabel:text-is("Run")')
-        page.click('.lm-Menu-itemLabel:text-is("Run All Cells")')
-        page.wait_for_function(
-            """() => {
-                const prompts = [...document.querySelectorAll(".jp-CodeCell .jp-InputPrompt")];
-                const status = document.querySelector(".jp-Notebook-ExecutionIndicator").dataset.status;
-                return status === "idle" && prompts.length && prompts.every((p) => /\\d/.test(p.textContent));
-            }""",
-            timeout=1000 * seconds,
-        )
+        prompts = """[...document.querySelectorAll(".jp-CodeCell .jp-InputPrompt")].map((p) => p.textContent)"""
+        for _ in range(10):
+            page.click('.lm-MenuBar-itemLabel:text-is("Run")')
+            page.click('.lm-Menu-itemLabel:text-is("Run All Cells")')
+            time.sleep(2)
+            if page.evaluate(f"{prompts}.some((p) => /[*]/.test(p)) || {prompts}.every((p) => /\\d/.test(p))"):
+                break  # a kernel that is just starting may not have heard the first time
+        idle = """document.querySelector(".jp-Notebook-ExecutionIndicator").dataset.status == 'idle'"""
+        page.wait_for_function(f"() => {idle} && {prompts}.every((p) => /\\d/.test(p))", timeout=1000 * seconds)
 
     def stop(self) -> None:
         """End the server; it ends its kernels."""

@@ -391,7 +391,7 @@
         const alpha = total(kept) / total(reached);
         const dotted = { "stroke-dasharray": "1 3", "stroke-width": 1 };
         byPosition.line([[0.4, alpha], [Math.max(k, 1) + 0.6, alpha]], palette.line, dotted);
-        byPosition.text(`all positions: alpha = ${two(alpha)}`, byPosition.x(0.5), byPosition.y(alpha + 0.03));
+        byPosition.text(`dotted: all positions, alpha = ${two(alpha)}`, byPosition.x(0.5), byPosition.y(1.04));
       }
       return now.words;
     }
@@ -415,8 +415,13 @@
       axes.line(rows.map((row, i) => [row, ratio[i]]), palette.target);
       rows.forEach((row, i) => axes.dot(row, ratio[i], 2, palette.target, "row"));
       axes.dot(n, ratio[here], 5, palette.rejected, "ratio");
-      axes.text("measured", axes.x(rows.at(-1)), axes.y(ratio.at(-1)) - 8, { "text-anchor": "end", fill: palette.target });
-      axes.text("the least this machine allows", axes.x(rows.at(-1)), axes.y(roof.at(-1)) + 16, { "text-anchor": "end" });
+      const keys = [
+        [palette.target, "measured"], [palette.draft, "the least this machine allows"], [palette.line, "dotted: n passes"],
+      ];
+      keys.forEach(([colour, label], line) => {
+        panel.append(shape("rect", { x: 296, y: 168 + 16 * line, width: 10, height: 10, fill: colour }));
+        axes.text(label, 311, 177 + 16 * line);
+      });
       return words[here];
     }
     return { parts: [panel], update };
