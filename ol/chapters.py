@@ -9,15 +9,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ol.course import Module, reference
 from ol.overlay import Overlay
 from ol.sandbox import Child, Limits, Outcome, Run, TestOutcome
+from ol.verdict import TestResult, Verdict
 from ol.workspace import Workspace
-
-if TYPE_CHECKING:
-    from ol.check import Verdict
 
 CELL_SECONDS = 600  # chapters about the real model have cells that take minutes
 COLOURS = re.compile(r"\x1b\[[0-9;]*m")
@@ -31,8 +29,6 @@ def judge(
     on_event: Callable[[dict[str, Any]], None] | None,
 ) -> Verdict:
     """Run the practice copies of the module's chapters; ValueError for a module without chapters."""
-    from ol.check import Verdict
-
     if not chosen.chapters:
         raise ValueError(f"{chosen.id} has no chapters; leave --book out.")
     copies = [workspace.practice(chapter) for chapter in chosen.chapters]
@@ -54,8 +50,6 @@ def judge(
 
 
 def _verdict(chosen: Module, outcome: Outcome) -> Verdict:
-    from ol.check import TestResult, Verdict
-
     results = tuple(
         TestResult(_title(test), test.outcome == "passed", test.outcome, test.seconds, why=test.why)
         for test in outcome.tests

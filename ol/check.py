@@ -17,74 +17,19 @@ import textwrap
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from ol import chapters
 from ol.catalogue import TestInfo, tests_of
 from ol.course import MODULES, ROOT, Module, dotted, module, needed, notebook, reference, tests_folder
 from ol.overlay import Overlay
 from ol.sandbox import Child, Limits, Outcome, Run, TestOutcome
+from ol.verdict import WIDTH, TestResult, Verdict, wrapped
 from ol.workspace import Workspace, WorkspaceError, digest_of
 
-Status = Literal["pass", "fail", "blocked", "not started", "broken"]
-EXIT_CODES: dict[Status, int] = {"pass": 0, "fail": 1, "blocked": 3, "not started": 4, "broken": 5}
 OnEvent = Callable[[dict[str, Any]], None]
-WIDTH = 80
-
-
-@dataclass(frozen=True)
-class TestResult:
-    """One test function: passed when every case of it did. `why`: of the first case that did not, see `ol.explain`."""
-
-    __test__ = False
-
-    name: str
-    passed: bool
-    outcome: str  # passed, failed, error, skipped (only for the lack of the real model), not run
-    seconds: float
-    case: str = ""  # the parameters of the first case that did not pass
-    why: Mapping[str, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """What a check came to. `reason`: one sentence; `next`: what to do now; `lent`: modules of the reference used."""
-
-    module: str
-    status: Status
-    reason: str
-    tests: tuple[TestResult, ...] = ()
-    seconds: float = 0.0
-    next: str = ""
-    lent: tuple[str, ...] = ()
-    explanation: str = ""  # of the first failure, in lines of at most 80 columns
-    notes: tuple[str, ...] = ()
-    output: str = ""  # the end of what was printed, for a run that broke off
-
-    @property
-    def exit_code(self) -> int:
-        """0 pass, 1 fail, 3 blocked, 4 not started, 5 the course is broken."""
-        return EXIT_CODES[self.status]
-
-    @property
-    def first_failure(self) -> TestResult | None:
-        """The test that the explanation is about."""
-        return next((test for test in self.tests if test.outcome in ("failed", "error", "not run")), None)
-
-    def to_json(self) -> dict[str, Any]:
-        """The verdict as plain data."""
-        return {**asdict(self), "exit_code": self.exit_code}
-
-    def text(self) -> str:
-        """The verdict for a terminal: headline, explanation, next step; plain text of at most 80 columns."""
-        parts = [_wrap(f"{self.module} {self.status.upper()}: {self.reason}"), self.explanation]
-        parts += [_wrap(note) for note in self.notes]
-        if self.next:
-            parts.append(_wrap(self.next))
-        return "\n\n".join(part for part in parts if part)
 
 
 def check(
@@ -367,7 +312,7 @@ def _judge(
     if outcome.ending != "finished" and not (failures and outcome.ending == "timeout"):
         reason = outcome.reason[0].upper() + outcome.reason[1:]
         hanging = next((info for info in infos if outcome.running and info.name in outcome.running), None)
-        where = f"It was running: {hanging.name}\n{_wrap(hanging.why, '    ')}" if hanging else ""
+        where = f"It was running: {hanging.name}\n{wrapped(hanging.why, '    ')}" if hanging else ""
         return Verdict(chosen.id, "fail", reason, explanation=where, output=outcome.output, **common)
     if failures:
         first = failures[0]
@@ -470,11 +415,11 @@ def explanation(chosen: Module, about: TestInfo, result: TestResult) -> str:
     """Which claim broke, with what, expected and got, and where the book explains it; lines of at most 80 columns."""
     why = result.why
     title = about.name + (f" [{result.case}]" if result.case else "")
-    parts = [f"{title}\n{_wrap(about.why, '    ')}"]
+    parts = [f"{title}\n{wrapped(about.why, '    ')}"]
     if why.get("call"):
         width = max((len(name) for name, _ in why.get("given", ())), default=0)
         given = [_field(name, value, "        ", width) for name, value in why.get("given", ())]
-        parts.append("\n".join(["    the call", _wrap(str(why["call"]), "        "), *given]))
+        parts.append("\n".join(["    the call", wrapped(str(why["call"]), "        "), *given]))
     if why.get("example"):
         parts.append("    the smallest case found\n" + textwrap.indent(str(why["example"]), "        "))
     if "expected" in why:
@@ -499,7 +444,7 @@ def _raised(chosen: Module, why: Mapping[str, Any]) -> str:
     kind, message = str(why.get("type", "")), str(why.get("message", ""))
     yours = why.get("yours")
     if kind == "NotImplementedError" and yours:
-        return _wrap(f"{yours['function']} is still to be written.", "    ")
+        return wrapped(f"{yours['function']} is still to be written.", "    ")
     first = message.partition("\n")[0]
     said = _field("raised", f"{kind}: {first}" if first else kind)
     if yours:
@@ -508,9 +453,9 @@ def _raised(chosen: Module, why: Mapping[str, Any]) -> str:
         said += f"\n    at         {file}, line {yours['line']}, in {yours['function']}\n"
         said += textwrap.indent(_cut(yours["text"]), "        ")
     if kind == "TypeError" and "argument" in message:
-        said += "\n" + _wrap("The contract, in the .pyi beside your file, has the signature.", "    ")
+        said += "\n" + wrapped("The contract, in the .pyi beside your file, has the signature.", "    ")
     if kind == "MemoryError":
-        said += "\n" + _wrap("A run may use 4 GB.", "    ")
+        said += "\n" + wrapped("A run may use 4 GB.", "    ")
     return said
 
 
@@ -524,12 +469,6 @@ def _field(name: str, value: Any, indent: str = "    ", width: int = 10) -> str:
 
 def _cut(line: str) -> str:
     return line if len(line) <= WIDTH - 8 else line[: WIDTH - 12] + " ..."
-
-
-def _wrap(text: str, indent: str = "") -> str:
-    return textwrap.fill(
-        text, WIDTH, initial_indent=indent, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
-    )
 
 
 def explained_in(chosen: Module, about: TestInfo) -> str:

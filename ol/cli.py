@@ -26,7 +26,7 @@ from ol.course import Module, module, needed, reference
 from ol.workspace import Workspace, WorkspaceError
 
 if TYPE_CHECKING:
-    from ol.check import Verdict
+    from ol.verdict import Verdict
 
 PASS, FAIL, USAGE, BLOCKED, NOT_STARTED, BROKEN = range(6)
 STOPPED = 130  # what a shell reports for Ctrl-C

@@ -12,10 +12,11 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Any
 
-from ol.check import Status, Verdict, before, gather
+from ol.check import before, gather
 from ol.course import module
 from ol.overlay import Overlay
 from ol.sandbox import Limits, Run, run
+from ol.verdict import Status, Verdict
 from ol.workspace import Workspace, WorkspaceError
 
 MILESTONES = {"MS-L8": ("L8.6", ("spec-ngram-greedy", "spec-lookup-greedy"))}

@@ -20,9 +20,10 @@ from pathlib import Path
 from typing import Any
 
 from ol.catalogue import TestInfo, find, tests_of
-from ol.check import TestResult, explanation, results_of
+from ol.check import explanation, results_of
 from ol.course import ROOT, Module, dotted, module, reference
 from ol.sandbox import TestOutcome, test_outcome
+from ol.verdict import TestResult
 
 
 @dataclass(frozen=True)

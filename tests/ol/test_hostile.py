@@ -17,11 +17,12 @@ from typing import Any
 
 import pytest
 
-from ol.check import Verdict, check
+from ol.check import check
 from ol.course import ROOT, module, reference
 from ol.nursery import AVAILABLE, Nursery
 from ol.overlay import Overlay
 from ol.sandbox import PREFIX, Child, Limits, Run, run
+from ol.verdict import Verdict
 from ol.workspace import Workspace
 
 HOSTILE = Path(__file__).parent / "hostile"
