@@ -38,14 +38,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal
+from typing import IO, Any, Literal, Protocol
 
 from ol import kernels
 from ol.course import ROOT
 from ol.overlay import VARIABLE, Overlay
-
-if TYPE_CHECKING:
-    from ol.nursery import Forked, Nursery
 
 PREFIX = "ol-run-"
 MARK = "OL_RUN"  # in the environment of a run's processes: the name of its folder
@@ -63,6 +60,38 @@ markers =
     model: needs the real model
     browser: opens the book in a browser
 """
+
+
+class Process(Protocol):
+    """What a run needs of its child; a `subprocess.Popen` is one."""
+
+    @property
+    def pid(self) -> int:
+        """Its process id, not used again before `kill`."""
+
+    @property
+    def stdin(self) -> IO[bytes] | None:
+        """Where its job goes."""
+
+    @property
+    def stdout(self) -> IO[bytes] | None:
+        """Where its records come from."""
+
+    def poll(self) -> int | None:
+        """Its exit code, the negative number of the signal that ended it, or None while it runs."""
+
+    def wait(self, timeout: float) -> int:
+        """Its exit code once it has ended; subprocess.TimeoutExpired when it has not."""
+
+    def kill(self) -> None:
+        """End it."""
+
+
+class Forks(Protocol):
+    """What makes a child without starting Python anew; see `ol.nursery`."""
+
+    def fork(self, setting: dict[str, Any], environment: dict[str, str], folder: Path) -> Process:
+        """A child with this setting and environment, working in `folder`, whose `log` there it writes."""
 
 
 @dataclass(frozen=True)
@@ -146,7 +175,7 @@ class Outcome:
 def run(
     what: Run,
     on_record: Callable[[dict[str, Any]], None] | None = None,
-    nursery: Nursery | None = None,
+    nursery: Forks | None = None,
     stop: threading.Event | None = None,
 ) -> Outcome:
     """Run once, in a fresh child or one forked from `nursery`.
@@ -172,7 +201,7 @@ class Child:
         model: bool = False,
         processes: bool = False,
         warm: Iterable[str] = WARM,
-        nursery: Nursery | None = None,
+        nursery: Forks | None = None,
     ) -> None:
         self.limits = limits or Limits()
         self._processes = processes
@@ -180,7 +209,7 @@ class Child:
         self.used = False
         sweep()
         self.folder = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-")).resolve()
-        self._process: subprocess.Popen[bytes] | Forked | None = None
+        self._process: Process | None = None
         try:
             for name in ("home", "tmp", "tests", "work"):
                 (self.folder / name).mkdir()
@@ -542,7 +571,7 @@ def _why_unloadable(fault: Mapping[str, Any], folder: Path) -> str:
     return f"{file}{line} cannot be imported: {kind}: {message}".rstrip(".") + "."
 
 
-def _wait(process: subprocess.Popen[bytes] | Forked) -> int | None:
+def _wait(process: Process) -> int | None:
     with contextlib.suppress(subprocess.TimeoutExpired):
         return process.wait(timeout=2)
     return None
@@ -601,7 +630,7 @@ def environment_for(folder: Path, model: bool) -> dict[str, str]:
     return environment
 
 
-def end(process: subprocess.Popen[bytes] | Forked, folder: Path) -> None:
+def end(process: Process, folder: Path) -> None:
     """End a child, its process group, and on Linux whatever else carries its mark; return when it is gone."""
     if os.name == "posix":
         with contextlib.suppress(OSError):
