@@ -173,6 +173,10 @@ class Lab:
         # What make does once for a reader: the first screen asks nothing and fetches no news.
         switched_off = {"disabledExtensions": {"@jupyterlab/apputils-extension:announcements": True}}
         (config / "labconfig" / "page_config.json").write_text(json.dumps(switched_off), encoding="utf-8")
+        # Every cell is in the page, not only those in sight, so that what has run can be seen.
+        tracker = home / "settings" / "@jupyterlab" / "notebook-extension" / "tracker.jupyterlab-settings"
+        tracker.parent.mkdir(parents=True)
+        tracker.write_text(json.dumps({"windowingMode": "none"}), encoding="utf-8")
         own = {"JUPYTER_CONFIG_DIR": config, "JUPYTER_DATA_DIR": home / "data", "IPYTHONDIR": home / "ipython"}
         own |= {"JUPYTERLAB_SETTINGS_DIR": home / "settings", "JUPYTERLAB_WORKSPACES_DIR": home / "workspaces"}
         environment = os.environ | {name: str(path) for name, path in own.items()}
@@ -204,14 +208,15 @@ class Lab:
     def run_all(self, page: Any, seconds: float = 100) -> None:
         """Run every cell by the menu, as a reader would, and wait until the last has run."""
         prompts = """[...document.querySelectorAll(".jp-CodeCell .jp-InputPrompt")].map((p) => p.textContent)"""
+        waits = r"/^\[( |[*])\]/.test(p)"  # "[ ]:" has not run, "[*]:" is running; a folded cell shows nothing
         for _ in range(10):
             page.click('.lm-MenuBar-itemLabel:text-is("Run")')
             page.click('.lm-Menu-itemLabel:text-is("Run All Cells")')
             time.sleep(2)
-            if page.evaluate(f"{prompts}.some((p) => /[*]/.test(p)) || {prompts}.every((p) => /\\d/.test(p))"):
+            if not page.evaluate(f"{prompts}.every((p) => p === '' || p === '[ ]:')"):
                 break  # a kernel that is just starting may not have heard the first time
         idle = """document.querySelector(".jp-Notebook-ExecutionIndicator").dataset.status == 'idle'"""
-        page.wait_for_function(f"() => {idle} && {prompts}.every((p) => /\\d/.test(p))", timeout=1000 * seconds)
+        page.wait_for_function(f"() => {idle} && !{prompts}.some((p) => {waits})", timeout=1000 * seconds)
 
     def stop(self) -> None:
         """End the server; it ends its kernels."""
