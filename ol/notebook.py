@@ -70,7 +70,8 @@ def check(module_id: str, only: str = "", **handed_over: Any) -> Table:
     """
     chosen = module(module_id)
     homes = _homes(chosen, handed_over)
-    infos = [info for info in tests_of(chosen) if _concerns(info, set(handed_over))]
+    said = _said(chosen)
+    infos = [info for info in tests_of(chosen) if _concerns(info, said[info.name], set(handed_over))]
     if only:
         wanted = [find(tests_of(chosen), name).name for name in only.split()]
         infos = [info for info in infos if info.name in wanted]
@@ -116,12 +117,16 @@ def _homes(chosen: Module, handed_over: Mapping[str, Any]) -> dict[str, str]:
     return {name: homes[name] for name in handed_over}
 
 
-def _concerns(info: TestInfo, names: set[str]) -> bool:
+def _said(chosen: Module) -> dict[str, set[str]]:
+    """The names in the body of each test function of the module."""
+    trees = [ast.parse((ROOT / file).read_text(encoding="utf-8")) for file in {info.file for info in tests_of(chosen)}]
+    functions = [node for tree in trees for node in tree.body if isinstance(node, ast.FunctionDef)]
+    return {f.name: {node.id for node in ast.walk(f) if isinstance(node, ast.Name)} for f in functions}
+
+
+def _concerns(info: TestInfo, said: set[str], names: set[str]) -> bool:
     """Whether the test is about these names: its own body names some of them, and no other of the module's."""
-    tree = ast.parse((ROOT / info.file).read_text(encoding="utf-8"))
-    body = next(node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == info.name)
-    said = {node.id for node in ast.walk(body) if isinstance(node, ast.Name)} & set(info.uses)
-    about = said or set(info.uses)
+    about = said & set(info.uses) or set(info.uses)
     return bool(about) and about <= names
 
 
@@ -156,7 +161,8 @@ def _run(infos: list[TestInfo], handed_over: Mapping[str, Any], records: list[di
     select = [info.name for info in infos]
     files = list(dict.fromkeys(str(ROOT / info.file) for info in infos))
     options = ["-c", str(ROOT / "pyproject.toml"), f"--rootdir={ROOT}", "-p", "no:terminal", "-p", "no:cacheprovider"]
-    options += ["-o", "addopts=--import-mode=importlib", "--maxfail=1"]
+    # Plugins that happen to be installed take seconds to load, and the tests need none.
+    options += ["-o", "addopts=--import-mode=importlib", "--maxfail=1", "--disable-plugin-autoload"]
     there = set(sys.modules)
     quiet = io.StringIO()
     try:
