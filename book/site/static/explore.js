@@ -293,7 +293,7 @@
     const title = element("p", { class: "tinyllm-caption" });
     const rows = Math.ceil(slots / COLUMNS);
     const cells = drawing(COLUMNS * 12, rows * 14);
-    const passes = drawing(COLUMNS * 12, 36);
+    const passes = drawing(300, 36); // narrower, so that its words can be read on a phone
     for (const svg of [cells, passes]) svg.classList.add("tinyllm-wide");
 
     const by = (change, label) => {
@@ -346,7 +346,7 @@
       passes.replaceChildren();
       passes.setAttribute("aria-label", `target passes: ${now.passes}, plain decoding: ${now.plain}`);
       [["target passes", now.passes, "target"], ["plain decoding", now.plain, "prompt"]].forEach(([label, n, colour], i) => {
-        const at = { x: 130, y: 18 * i + 2, width: ((COLUMNS * 12 - 130) * n) / Math.max(1, tokens), height: 13 };
+        const at = { x: 110, y: 18 * i + 2, width: (190 * n) / Math.max(1, tokens), height: 13 };
         passes.append(shape("text", { x: 0, y: 18 * i + 13 }, `${label}: ${n}`));
         passes.append(shape("rect", { ...at, fill: tint(palette[colour]), "data-what": label, "data-x": n }));
       });
