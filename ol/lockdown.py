@@ -6,7 +6,7 @@ back. `watch` adds an audit hook (PEP 578): it refuses the same and more where t
 refusal a sentence, and remembers them. What neither stops is listed in `ol.sandbox`.
 """
 
-# ruff: noqa: PTH115, PTH117, PTH118, PTH119, PTH120  (the hook runs inside calls that pathlib makes)
+# ruff: noqa: PTH115, PTH117, PTH118, PTH119, PTH120, PTH123  (the hook runs inside calls that pathlib makes)
 
 from __future__ import annotations
 
@@ -114,7 +114,8 @@ def watch(setting: dict[str, Any], secret: list[str]) -> list[str]:
     """Refuse, from now on and for good, what the code has no business with; the list grows by a sentence a refusal.
 
     Refused with PermissionError: writing, creating, moving and removing outside the folder of the run; reading the
-    files and folders `secret`; starting processes, signalling others, and connections to other machines.
+    files and folders `secret`; starting processes, signalling others, and connections to other machines. Who may start
+    processes may also end those.
     """
     folder = os.path.realpath(setting["folder"])
     hidden = tuple(os.path.realpath(path) for path in secret)
@@ -180,7 +181,7 @@ def watch(setting: dict[str, Any], secret: list[str]) -> list[str]:
         return lambda args: refuse(sentence)
 
     def signalled(args: tuple[Any, ...]) -> None:
-        if args[0] not in (os.getpid(), 0):
+        if args[0] not in (os.getpid(), 0) and not (setting["processes"] and _child(args[0])):
             refuse(f"it tried to send a signal to process {args[0]}")
 
     def connected(args: tuple[Any, ...]) -> None:
@@ -225,6 +226,15 @@ def watch(setting: dict[str, Any], secret: list[str]) -> list[str]:
 
     sys.addaudithook(hook)
     return refused
+
+
+def _child(pid: int) -> bool:
+    """Whether this process started `pid`; also true of one that has ended, and where there is no /proc to ask."""
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as stat:
+            return int(stat.read().rpartition(")")[2].split()[1]) == os.getpid()  # after the name: state, parent
+    except (OSError, ValueError, IndexError):
+        return True
 
 
 def _source_of(compiled: str) -> str:
