@@ -92,6 +92,11 @@ wrong = output_distribution(resample_from_p)
 print("wanted: ", [str(F(v)) for v in p])
 print("emitted:", [str(v) for v in wrong])
 assert wrong != exact and wrong[1] > exact[1] and sum(wrong) == 1
+assert wrong[2] > exact[2] and p[2] == q[2]
+
+# %% [markdown]
+# Tokens 1 and 2. Token 2 too, although the draft gives it just what the target does: it is always kept when it is proposed, which is
+# already all of its $\tfrac14$, and now it also gets a quarter of the replacements, $\tfrac14 \cdot \tfrac14 = \tfrac1{16}$.
 
 # %%
 figure, (ax,) = new_figure()
@@ -325,7 +330,10 @@ assert my_verify(same_rows, [0, 1, 0, 1], None, fading, [], None) == ([0, 1, 0, 
 # replacement, since $\max(0, 0 - q)$ is 0.
 #
 # **Predict:** $p = [0.6, 0.35, 0.05]$ with min-p 0.1 leaves out token 2, which is below $0.1 \cdot 0.6$. A draft insists on
-# token 2. What comes out? Now let the draft say 0, under a presence penalty of $\ln 2$, after a history that holds a 0.
+# token 2. What comes out, and how often?
+#
+# And a second case, without min-p: the target's weights are 4, 3 and 1 (its logits are their logarithms), the presence
+# penalty is $\ln 2$, the history holds a 0, and the draft insists on token 0. With which probability does each token come out?
 
 # %%
 def first_token_law(row, params, history, draft_id, accept_cells, resample_cells):
@@ -346,6 +354,9 @@ print("presence:", [str(v) for v in penalised], "wanted 4/2, 3 and 1, over 6")
 assert penalised == [F(2, 6), F(3, 6), F(1, 6)]
 
 # %% [markdown]
+# What plain decoding would draw, both times. Under min-p token 2 is never kept, and the two others share its place in the ratio
+# 0.6 to 0.35. The penalty takes $\ln 2$ from the logit of 0, which halves its weight: 2, 3 and 1, over their sum 6.
+#
 # ## Rule 5: look before you judge
 #
 # One row too few, and every position would be judged by the wrong row without a sound. So shapes are checked first:
