@@ -325,6 +325,10 @@ def test_the_overlap_picture_stacks_to_p_and_q(explorable: tuple[Any, Explorable
     np.testing.assert_allclose(height["both"] / scale, found.shared, atol=1e-9)
     np.testing.assert_allclose((height["both"] + height["only p"]) / scale, found.p, atol=1e-9)
     np.testing.assert_allclose((height["both"] + height["only q"]) / scale, found.q, atol=1e-9)
+    for i in range(3):
+        place.locator(f'[data-control="q{i}"] input').first.press("Home")
+    assert words_of(place).startswith("Every weight of q is 0")
+    assert place.locator("svg[aria-label], svg > *").count() == 0, "something of the state before is left"
 
 
 def test_live_replays_its_recorded_runs_and_says_so(built: Path, site: str, watch: Any) -> None:

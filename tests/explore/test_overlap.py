@@ -108,6 +108,8 @@ def test_sliders_move_weights_and_rows_come_and_go_with_the_tokens() -> None:
     for i in range(4):
         shown.inputs[f"p{i}"].value = 0
     assert "Every weight of p is 0" in shown.words and shown.words in html.unescape(shown.shown.value)
+    left = [(ax.get_title(), len(ax.patches), len(ax.texts)) for ax in shown._canvas.axes]
+    assert left == [("", 0, 0)] * 2, "a title or a bar of the state before would contradict the words"
 
 
 def test_a_chapter_starts_it_where_it_likes() -> None:

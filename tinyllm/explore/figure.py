@@ -93,6 +93,7 @@ class Canvas:
         for ax in self.axes:
             for artist in _drawn(ax):
                 artist.remove()
+            ax.set_title("")
             ax.set_prop_cycle(None)  # the next line without a colour takes the first one again
         draw(self.axes)
         changing = [(ax, a) for ax in self.axes for a in [*_drawn(ax), ax.title] if a.get_gid() != FRAME]

@@ -126,7 +126,7 @@ class Explorable(widgets.VBox):
     """Controls over a picture and its words.
 
     `draw(axes, **state)` and `in_words(**state)` get the value of each control by its name. A ValueError of either is
-    shown in place of the words, and the picture stays. `data` is what a page without a kernel needs besides the state;
+    shown in place of the words, and the axes are empty. `data` is what a page without a kernel needs besides the state;
     such a page finds it in the "text/html" form of the widget, together with the controls.
     """
 

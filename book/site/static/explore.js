@@ -41,6 +41,12 @@
     return shape("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", style: `max-width: ${1.5 * width}px` });
   }
 
+  // Nothing is left of what was drawn, its name included.
+  function clear(svg) {
+    svg.replaceChildren();
+    svg.removeAttribute("aria-label");
+  }
+
   // Axes in a drawing, with what is drawn into them in their own units.
   class Axes {
     constructor(svg, { title, xlabel = "", xlim, ylim, xticks, yticks }) {
@@ -178,7 +184,7 @@
         const weights = range(state.n).map((i) => state[name + i]);
         const sum = total(weights);
         if (sum === 0) {
-          panels.forEach((svg) => svg.replaceChildren());
+          panels.forEach(clear);
           return `Every weight of ${name} is 0, so there is nothing to draw a token from: move one of them up.`;
         }
         shares[name] = weights.map((w) => w / sum);
@@ -361,7 +367,7 @@
 
     function update({ text, draft }) {
       const now = shapes[text][draft];
-      panels.forEach((svg) => svg.replaceChildren());
+      panels.forEach(clear);
       if (!now.lengths) return now.words;
       const { k, lengths, reached, kept } = now;
       const rounds = total(lengths);
