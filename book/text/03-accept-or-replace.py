@@ -292,8 +292,9 @@ assert len(quarters) == 15
 # %% [markdown]
 # ## Four ways to be wrong
 #
-# Each of these looks reasonable, and each has been written by somebody. **Predict** for each one which words come out too
-# often: those that the target prefers or those that the draft prefers?
+# Each of these looks reasonable, and each has been written by somebody. **Predict** for the first three which words come out
+# too often: those that the target prefers or those that the draft prefers? And for the fourth, which of the two possible
+# replacements, *mat* or *floor*?
 #
 # 1. **keep everything**: the draft is good, why reject?
 # 2. **replace from p**: the replacement should follow the target, so draw it from the target.
@@ -322,12 +323,13 @@ def one_uniform(p, q, x, u, v):
     return my_step(p, q, x, u, u)
 
 
-# Rules 2 and 3 compare v with other borders: multiples of 1/8, and of 1/5 and 1/7.
+# Rules 2 and 3 compare v with other borders. Rule 2: with those of p, multiples of 1/8. Rule 3: only sofa and roof are
+# ever rejected, and p without one of them leaves 7/8, so multiples of 1/7.
 # (Rule 4 compares u with 1/2 as well, a multiple of 1/4 like the ratios.)
 wrong = {
     "keep everything": (keep_everything, 1),
     "replace from p": (replace_from_p, 8),
-    "p without x": (replace_from_the_rest, 5 * 7),
+    "p without x": (replace_from_the_rest, 7),
     "one uniform": (one_uniform, 1),
 }
 figure, axes = new_figure(columns=4, height=2.5)
@@ -346,6 +348,7 @@ show(figure, "What each wrong rule emits, less the target, for mat, floor, sofa,
              "much sofa and roof. Replacing from p, or from p without x: smaller errors of the same kind. "
              "One uniform for both: too much floor, too little mat.")
 assert all(errors[name][2] > 0 > errors[name][0] for name in list(wrong)[:3])
+assert errors["one uniform"][1] == -errors["one uniform"][0] > 0 == errors["one uniform"][2] == errors["one uniform"][3]
 
 # %% [markdown]
 # The first three err towards the draft. Rule 2 is the most tempting: the replacement *is* drawn from the target, how can that be
@@ -353,7 +356,8 @@ assert all(errors[name][2] > 0 > errors[name][0] for name in list(wrong)[:3])
 # then another in the replacement. The residual gives the second chance to the words that were short of a first.
 #
 # Rule 3 is worth remembering, for it is *right* in one case, which comes next. Rule 4 is another kind of mistake: whoever was
-# rejected had a large $u$, and used again, a large $u$ points at the late part of the residual.
+# rejected had a large $u$, and used again, a large $u$ points at the late part of the residual. So *floor*, the
+# later word, comes out too often.
 
 # %% [markdown]
 # ## A draft that does not draw
@@ -451,9 +455,14 @@ assert 2**24 > 16.7e6 and 160 < 2**24 / 100_000 < 180  # draws, and seconds at 1
 p_x, q_x, u = 5 / 14, 8 / 14, 0.625
 print("u < p / q:", u < p_x / q_x, "  u * q < p:", u * q_x < p_x)
 assert p_x / q_x == 0.625 and not u < p_x / q_x and u * q_x < p_x
+quotient, product_gap = F(p_x) / F(q_x), F(u) * F(q_x) - F(p_x)  # what these very floats give when nothing is rounded
+print(f"unrounded: p / q - u = {float(quotient - F(u)):.1e}  u * q - p = {float(product_gap):.1e}")
+assert quotient > F(u) and product_gap < 0
 
 # %% [markdown]
-# No: the product was rounded down. Neither form is more right, but an engine that is to replay our text must use ours, one division.
+# No. Unrounded, both forms say yes for these floats: the quotient is above $u$ by a hair. It was the quotient that was rounded, down onto
+# $u$, and so the division says no. That is wrong, for this one $u$ among $2^{53}$, which does not matter. What matters is that every
+# engine gives the *same* answer. So the rule fixes one form, one division, and an engine that is to replay our text must use it.
 #
 # **Two uniforms, always.** A kept draft does not need $u_{resample}$. It is drawn all the same. Then a position takes two
 # uniforms whatever happens at it, and who reads along, another engine or you with a debugger, knows which number belongs to which position.
@@ -488,9 +497,11 @@ print("200 pairs equal;", near, "decisions one float beside the border")
 assert near > 100
 
 p_floats, q_floats = np.array(p, float), np.array(q, float)
-tries = [rejection_sample(p_floats, q_floats, 3, rng)[1] for _ in range(1000)]
-print(f"darts: {np.mean(tries):.1f} tries a word")
-assert abs(np.mean(tries) - 3) < 4 * math.sqrt(6 / 1000)  # the variance of the tries is m (m - 1)
+words = 20_000
+tries = [rejection_sample(p_floats, q_floats, 3, rng)[1] for _ in range(words)]
+error = math.sqrt(3 * (3 - 1) / words)  # the variance of the tries is m (m - 1)
+print(f"darts: {np.mean(tries):.2f} tries a word over {words} words; 3 is expected, with a standard error of {error:.2f}")
+assert abs(np.mean(tries) - 3) < 4 * error
 
 # %% [markdown]
 # And the whole theorem once more, for the package's own step with its floats: all numbers here are eighths or their quotients, so
