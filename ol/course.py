@@ -38,10 +38,22 @@ _SPEC_CHAPTERS = (
 MODULES: dict[str, Module] = {
     module.id: module
     for module in (
-        Module("M06.3", "randomness you can replay", ("tinyllm/num/rng.py",)),
-        Module("M07.1", "from a uniform to an outcome", ("tinyllm/prob/sampling.py",)),
-        Module("M07.6", "rejection sampling", ("tinyllm/prob/rejection.py",), ("M07.1",)),
-        Module("M11.1", "entropy and distances", ("tinyllm/info/entropy.py",)),
+        Module("M06.3", "randomness you can replay", ("tinyllm/num/rng.py",), (), ("01-replayable-randomness",)),
+        Module(
+            "M07.1",
+            "from a uniform to an outcome",
+            ("tinyllm/prob/sampling.py",),
+            (),
+            ("01-replayable-randomness",),
+        ),
+        Module(
+            "M07.6",
+            "rejection sampling",
+            ("tinyllm/prob/rejection.py",),
+            ("M07.1",),
+            ("03-accept-or-replace",),
+        ),
+        Module("M11.1", "entropy and distances", ("tinyllm/info/entropy.py",), (), ("02-distances",)),
         Module("L2.1", "n-gram language model", ("tinyllm/lm/ngram.py",), (), ("04-a-model-made-of-counts",)),
         Module(
             "L8.1",

@@ -17,6 +17,16 @@ def test_every_file_test_folder_and_chapter_of_the_table_exists() -> None:
             assert list(course.tests_folder(module).glob("test_*.py")), module.id
 
 
+def test_every_module_with_files_has_a_chapter_to_practise_in() -> None:
+    """Chapter 00 promises that `ol start` copies the chapters of any module.
+
+    KIND: property.
+    """
+    first = {one.id: one.chapters[:1] for one in course.MODULES.values() if one.files}
+    assert all(first.values())
+    assert first["M06.3"] == first["M07.1"] == ("01-replayable-randomness",), "one chapter for two small modules"
+
+
 def test_modules_come_after_what_they_need() -> None:
     """The order of the table is the order of building, and needs never go round in a circle.
 

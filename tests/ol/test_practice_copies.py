@@ -17,7 +17,7 @@ from ol.start import start
 from ol.workspace import Workspace
 
 SPEC = module("L8.6")
-CHAPTERS = [chapter for one in MODULES.values() for chapter in one.chapters]
+CHAPTERS = list(dict.fromkeys(chapter for one in MODULES.values() for chapter in one.chapters))
 
 
 def stored(chapter: str) -> dict[str, Any]:
