@@ -77,12 +77,13 @@ def test_an_explorable_moves_by_mouse_and_by_keyboard(lab: Any, watch: Any, name
         row = row.first
         before = output.locator("img.tinyllm-picture").get_attribute("src")
         if hasattr(control, "options"):
-            chosen = row.locator("select")
-            chosen.focus()
-            page.keyboard.press(control.options[1][0])  # arrows belong to JupyterLab until the list is open
-            state[control.name] = chosen.input_value()
-            assert state[control.name] == control.options[1]
-            wait_for_words(page, said_at(twin, state), control.name)
+            row.locator(".noUi-handle").focus()
+            for key, place in (("ArrowRight", 1), ("ArrowRight", 2), ("ArrowLeft", 1), ("End", -1), ("ArrowLeft", -2)):
+                page.keyboard.press(key)
+                state[control.name] = control.options[place]
+                wait_for_words(page, said_at(twin, state), (control.name, key))
+                assert row.locator(".widget-readout").inner_text() == control.options[place]
+            assert row.locator(".noUi-handle").evaluate("(handle) => handle === document.activeElement")
         else:
             handle, area = row.locator(".noUi-handle"), row.locator(".noUi-base").bounding_box()
             at = handle.bounding_box()

@@ -110,6 +110,18 @@ def test_the_form_without_a_kernel_is_complete_and_the_same_every_time(name: str
     assert f"<p>{html.escape(shown.words)}</p>" in made and bundle["text/plain"] == shown.words
 
 
+def test_a_choice_moves_by_the_keys_that_jupyterlab_leaves_to_it() -> None:
+    """A slider over the names; a single name, which would be a slider without length, stays a list.
+
+    KIND: boundary.
+    """
+    several = Choice("name", "name", "a name", ("a", "b", "c"), "b")
+    assert (several.widget()._view_name, several.widget().value) == ("SelectionSliderView", "b")
+    single = Choice("name", "name", "a name", ("a",), "a")
+    assert (single.widget()._view_name, single.widget().value) == ("DropdownView", "a")
+    assert [made.as_json("a")["kind"] for made in (several, single)] == ["choice"] * 2
+
+
 def test_what_cannot_be_drawn_is_said_in_place_of_the_words() -> None:
     """And text from outside cannot end the element that holds the data.
 

@@ -22,7 +22,7 @@ from matplotlib.axes import Axes
 
 from tinyllm import smollm2
 from tinyllm.explore.figure import PALETTE, Canvas, new_figure, show
-from tinyllm.explore.shell import LABEL, explorable_html, image_html, words_html
+from tinyllm.explore.shell import LABEL, choice_widget, explorable_html, image_html, words_html
 from tinyllm.explore.timing import machine
 from tinyllm.infer.generate import Generation, IncrementalDecoder, Round
 from tinyllm.infer.sample import SamplingParams
@@ -257,7 +257,7 @@ class Live(widgets.VBox):
             "prompt": widgets.Textarea(
                 value=prompt, description="prompt", tooltip="what the model continues", rows=4, **wide
             ),
-            "draft": widgets.Dropdown(options=DRAFTS, description="draft", tooltip="what guesses", **wide),
+            "draft": choice_widget(DRAFTS, DRAFTS[0], "draft", "what guesses"),
             "k": widgets.IntSlider(4, 0, 16, description="k, draft tokens", tooltip="draft tokens per round", **wide),
             "temperature": widgets.FloatSlider(
                 0.0, min=0.0, max=1.5, step=0.1, description="temperature", tooltip="0 is greedy", **wide

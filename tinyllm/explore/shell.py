@@ -63,15 +63,8 @@ class Choice(NamedTuple):
     value: str
 
     def widget(self) -> Any:
-        """The choice in a notebook: a list that opens."""
-        return widgets.Dropdown(
-            options=self.options,
-            value=self.value,
-            description=self.label,
-            tooltip=self.means,
-            style={"description_width": LABEL},
-            layout=widgets.Layout(width="98%", max_width="560px"),
-        )
+        """The choice in a notebook, by `choice_widget`."""
+        return choice_widget(self.options, self.value, self.label, self.means)
 
     def as_json(self, value: Any) -> dict[str, Any]:
         """The choice as plain data, standing at `value`."""
@@ -79,6 +72,23 @@ class Choice(NamedTuple):
 
 
 Control = Slider | Choice
+
+
+def choice_widget(options: Sequence[str], value: str, label: str, means: str) -> Any:
+    """A slider over `options`, with the chosen one beside it.
+
+    JupyterLab takes the up and down keys from a list to go from cell to cell; left and right reach a slider. A single
+    option is a list, as a slider needs two ends.
+    """
+    made = widgets.SelectionSlider if len(options) > 1 else widgets.Dropdown
+    return made(
+        options=options,
+        value=value,
+        description=label,
+        tooltip=means,
+        style={"description_width": LABEL},
+        layout=widgets.Layout(width="98%", max_width="560px"),
+    )
 
 
 def image_html(png: bytes, size: tuple[int, int], words: str) -> str:
