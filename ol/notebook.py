@@ -163,13 +163,23 @@ def _run(infos: list[TestInfo], handed_over: Mapping[str, Any], records: list[di
     options = ["-c", str(ROOT / "pyproject.toml"), f"--rootdir={ROOT}", "-p", "no:terminal", "-p", "no:cacheprovider"]
     # Plugins that happen to be installed take seconds to load, and the tests need none.
     options += ["-o", "addopts=--import-mode=importlib", "--maxfail=1", "--disable-plugin-autoload"]
-    there = set(sys.modules)
     quiet = io.StringIO()
+    with _tests_imported_anew(), contextlib.redirect_stdout(quiet), contextlib.redirect_stderr(quiet):
+        pytest.main([*options, *files], plugins=[Reporter(records.append, select, own, ROOT / "tests")])
+
+
+@contextlib.contextmanager
+def _tests_imported_anew() -> Iterator[None]:
+    """No test file that was imported before is found again, so each takes what is handed over now; then all is back."""
+
+    def take_out() -> dict[str, Any]:
+        files = {name: getattr(one, "__file__", None) for name, one in sys.modules.items()}
+        ours = [name for name, file in files.items() if file and Path(file).is_relative_to(ROOT / "tests")]
+        return {name: sys.modules.pop(name) for name in ours}
+
+    before = take_out()
     try:
-        with contextlib.redirect_stdout(quiet), contextlib.redirect_stderr(quiet):
-            pytest.main([*options, *files], plugins=[Reporter(records.append, select, own, ROOT / "tests")])
+        yield
     finally:
-        for name in set(sys.modules) - there:
-            file = getattr(sys.modules[name], "__file__", None)
-            if file and Path(file).is_relative_to(ROOT / "tests"):
-                del sys.modules[name]  # the next check must import them anew, with what is handed over then
+        take_out()
+        sys.modules.update(before)

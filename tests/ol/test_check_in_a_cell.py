@@ -7,8 +7,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from _pytest.pathlib import import_path  # as pytest loads a test file
 
 import ol
+from ol.course import ROOT
 from tinyllm.infer import spec
 from tinyllm.prob import sampling
 
@@ -67,11 +69,22 @@ def test_afterwards_the_reference_is_back_and_the_next_check_starts_afresh() -> 
     before = sampling.sample_categorical
     assert not ol.check("M07.1", sample_categorical=always_first)
     assert sampling.sample_categorical is before
-    left = [name for name, one in sys.modules.items() if str(getattr(one, "__file__", "")).endswith("test_sampling.py")]
-    assert left == []
     wrong, right = always_first, lambda p, u: before(p, u)
     assert not ol.check("M07.1", sample_categorical=wrong)
     assert ol.check("M07.1", sample_categorical=right)
+
+
+def test_a_test_file_that_is_loaded_already_does_not_judge_the_reference_instead() -> None:
+    """A test file found again holds the reference by name, and would pass any answer; it is put aside, and put back.
+
+    KIND: boundary.
+    """
+    file = ROOT / "tests" / "M07.1" / "test_sampling.py"
+    loaded = import_path(file, mode="importlib", root=ROOT, consider_namespace_packages=False)
+    assert sys.modules[loaded.__name__] is loaded
+    assert not ol.check("M07.1", sample_categorical=always_first)
+    assert sys.modules[loaded.__name__] is loaded
+    assert loaded.sample_categorical is sampling.sample_categorical
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,22 @@ from ol.course import ROOT
 PORT = ROOT / "ports" / "rust"
 CARGO = shutil.which("cargo")
 
-pytestmark = pytest.mark.skipif(CARGO is None, reason="the Rust port is not built here: cargo is not on the PATH")
+
+
+def _why_not(*tool: str) -> str:
+    """Why the port cannot be built here, or looked at with `tool`, in a sentence; "" when it can."""
+    if CARGO is None:
+        return "the Rust port is not built here: cargo is not on the PATH"
+    asked = subprocess.run(
+        [CARGO, *tool, "--version"], cwd=PORT, capture_output=True, text=True, encoding="utf-8", check=False
+    )
+    if asked.returncode == 0:
+        return ""
+    said = (asked.stderr.strip().splitlines() or ["it says nothing"])[0]
+    return f"the Rust port is not built here: `{' '.join(['cargo', *tool, '--version'])}` fails: {said}"
+
+
+pytestmark = pytest.mark.skipif(bool(_why_not()), reason=_why_not())
 
 
 def cargo(*words: str) -> subprocess.CompletedProcess[str]:
@@ -67,8 +82,8 @@ def test_the_port_is_formatted_and_free_of_lint() -> None:
         ("fmt", ("fmt", "--check")),
         ("clippy", ("clippy", "--all-targets", "--offline", "--locked", "--", "-D", "warnings")),
     ):
-        if shutil.which(f"cargo-{tool}") is None:
-            pytest.skip(f"cargo-{tool} is not installed")
+        if reason := _why_not(tool):
+            pytest.skip(reason)
         cargo(*words)
 
 
