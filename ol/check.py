@@ -23,6 +23,7 @@ from typing import Any
 
 from ol import chapters
 from ol.catalogue import TestInfo, tests_of
+from ol.commands import command, lacking
 from ol.course import MODULES, ROOT, Module, dotted, module, needed, notebook, reference, tests_folder
 from ol.overlay import Overlay
 from ol.sandbox import Child, Limits, Outcome, Run, TestOutcome
@@ -50,7 +51,8 @@ def check(
     module or kind, and for a module without notebooks.
     """
     chosen = module(module_id)
-    verdict = before(chosen, workspace, ref_deps)
+    options = f"{' --book' if book else ''}{f' --kind {kind}' if kind else ''}"
+    verdict = before(chosen, workspace, ref_deps, "check", chosen.id + options)
     if verdict is not None:
         return verdict
     limits = limits or Limits()
@@ -66,7 +68,7 @@ def check(
             if book:
                 verdict = chapters.judge(chosen, workspace, overlay, limits, on_event)
             else:
-                verdict = _check_tests(chosen, overlay, kind, limits, on_event, child)
+                verdict = _check_tests(chosen, workspace, overlay, kind, limits, on_event, child)
             notes = backup.result()
     verdict = _with(verdict, lent=tuple(lent), notes=(*verdict.notes, *notes))
     if not book:
@@ -139,10 +141,15 @@ def _stamps(paths: Iterable[Path]) -> dict[Path, tuple[int, int] | None]:
 # Before anything runs.
 
 
-def before(chosen: Module, workspace: Workspace, ref_deps: bool) -> Verdict | None:
-    """Why there is nothing to run, where that is so: not started is told before blocked."""
-    missing = [] if ref_deps else [other for other in needed(chosen) if not workspace.passed(other)]
-    if chosen.files and not workspace.started(chosen):
+def before(chosen: Module, workspace: Workspace, ref_deps: bool, verb: str, target: str) -> Verdict | None:
+    """Why there is nothing to run, where that is so: not started is told before blocked.
+
+    verb, target: what was typed, as `ol.commands.command` takes it.
+    """
+    missing = [] if ref_deps else lacking(chosen, workspace)
+    if not chosen.files:
+        return _another_engine(chosen, missing, workspace)
+    if not workspace.started(chosen):
         there = [rel for rel in chosen.files if not workspace.file(rel).is_file()]
         return Verdict(
             chosen.id,
@@ -151,26 +158,30 @@ def before(chosen: Module, workspace: Workspace, ref_deps: bool) -> Verdict | No
             next=f"Next: ol start {chosen.id}",
         )
     if missing:
-        direct = [other for other in missing if other.id in chosen.needs] or missing
-        first = direct[0]
-        ids = [other.id for other in direct]
+        ids = [other.id for other in missing]
         listed = ids[0] if len(ids) == 1 else f"{', '.join(ids[:-1])} and {ids[-1]}"
-        how = _how(first, workspace) if len(ids) == 1 else "build them"
+        how = _how(missing[0], workspace) if len(ids) == 1 else "build them"
         return Verdict(
             chosen.id,
             "blocked",
             f"needs {listed}: {how}, or pass --ref-deps.",
-            next=f"Next: ol {'check' if workspace.started(first) else 'start'} {first.id}",
-        )
-    if not chosen.files:
-        return Verdict(
-            chosen.id,
-            "not started",
-            f"nothing of {chosen.id} ({chosen.title}) is built in this folder: it is an engine "
-            "of your own, in a language of your choice.",
-            next="Next: ol conform -- YOUR_PROGRAM",
+            next=f"Next: {command(verb, chosen, workspace, target)}",
         )
     return None
+
+
+def _another_engine(chosen: Module, missing: list[Module], workspace: Workspace) -> Verdict:
+    """What there is to say of a module without files here, whose engine is held to the modules that it needs."""
+    if goal := next((other for other in missing if other.id in chosen.needs), None):
+        step = command("check", goal, workspace) if workspace.started(goal) else f"ol start {goal.id}"
+        return Verdict(chosen.id, "blocked", f"needs {goal.id}: {_how(goal, workspace)}.", next=f"Next: {step}")
+    return Verdict(
+        chosen.id,
+        "not started",
+        f"nothing of {chosen.id} ({chosen.title}) is built in this folder: it is an engine "
+        "of your own, in a language of your choice.",
+        next="Next: ol conform -- YOUR_PROGRAM",
+    )
 
 
 def _how(other: Module, workspace: Workspace) -> str:
@@ -199,9 +210,7 @@ def _copy(chosen: Module, workspace: Workspace, folder: Path) -> tuple[dict[str,
     return {dotted(rel): path for rel, path in copies.items()}, digest_of(copies)
 
 
-def _dependencies(
-    chosen: Module, workspace: Workspace, folder: Path
-) -> tuple[dict[str, Path], list[str]]:
+def _dependencies(chosen: Module, workspace: Workspace, folder: Path) -> tuple[dict[str, Path], list[str]]:
     """The learner's own versions of needed modules, by module name, and the ids that the reference stands in for.
 
     A module counts when it passed as it is. The reference's files may use more of each other than the contract fixes;
@@ -261,6 +270,7 @@ def _back_up(workspace: Workspace) -> list[str]:
 
 def _check_tests(
     chosen: Module,
+    workspace: Workspace,
     overlay: Overlay,
     kind: str | None,
     limits: Limits,
@@ -288,16 +298,17 @@ def _check_tests(
     else:
         outcome = child.run(what, on_event)
     results = results_of(infos, outcome.tests)
-    return _judge(chosen, outcome, infos, results, kind)
+    again = command("check", chosen, workspace)
+    return _judge(chosen, outcome, infos, results, kind, again)
 
 
 _REINSTALL = "This is the course's fault, not yours: get its files anew, or report it with the lines above."
 
 
 def _judge(
-    chosen: Module, outcome: Outcome, infos: list[TestInfo], results: list[TestResult], kind: str | None
+    chosen: Module, outcome: Outcome, infos: list[TestInfo], results: list[TestResult], kind: str | None, whole: str
 ) -> Verdict:
-    """The verdict that an outcome amounts to."""
+    """The verdict that an outcome amounts to. whole: what to type for all of the module's tests."""
     common: dict[str, Any] = {"tests": tuple(results), "seconds": outcome.seconds, "notes": outcome.notes}
     passed = sum(test.passed for test in results)
     said = f"{passed} of {len(results)} tests pass"
@@ -339,7 +350,7 @@ def _judge(
         chosen.id,
         "pass",
         f"All {passed} {kind + ' ' if kind else ''}tests pass{without}.",
-        next=f"Next: ol check {chosen.id}, all of its tests" if kind else f"Next: ol diff {chosen.id}",
+        next=f"Next: {whole}, all of its tests" if kind else f"Next: ol diff {chosen.id}",
         **common,
     )
 

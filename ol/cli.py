@@ -22,7 +22,8 @@ from rich.table import Table
 from rich.text import Text
 
 from ol.catalogue import KINDS, TestInfo, find, tests_of
-from ol.course import Module, module, needed, reference
+from ol.commands import command, lacking
+from ol.course import Module, module, reference
 from ol.workspace import Workspace, WorkspaceError
 
 if TYPE_CHECKING:
@@ -200,14 +201,14 @@ def start(module_id: ModuleId) -> None:
     for verb, paths in (("wrote", handed.written), ("kept", handed.kept)):
         for path in paths:
             out.print(f"{verb:6} {_relative(path)}")
-    missing = [need.id for need in needed(chosen) if not workspace.passed(need)]
+    missing = [need.id for need in lacking(chosen, workspace)]
     out.print(f"\n{chosen.id}, {chosen.title}.")
     if missing:
         out.print(
             _wrapped(f"Needed, and not passed yet: {', '.join(missing)}. Build them, or let the course lend them.", 0)
         )
     steps = [f"ol tests {chosen.id}", f"edit {_relative(workspace.file(chosen.files[-1]))}"]
-    steps += [f"ol check {chosen.id}{' --ref-deps' if missing else ''}"]
+    steps += [command("check", chosen, workspace)]
     if chosen.chapters:
         steps.insert(0, f"read {_relative(workspace.practice(chosen.chapters[0]))}")
     for word, step in zip(["Next:", *[""] * len(steps)], steps, strict=False):
@@ -407,7 +408,8 @@ def hint(
         if workspace.passed(chosen):
             out.print(f"{chosen.id} passes: nothing needs a hint. Next: ol diff {chosen.id}")
             return
-        _say(f"No test of {chosen.id} is known to fail. `ol check {chosen.id}` finds the first that does.")
+        check_it = command("check", chosen, workspace)
+        _say(f"No test of {chosen.id} is known to fail. `{check_it}` finds the first that does.")
         raise typer.Exit(USAGE)
     try:
         name = find(tests_of(chosen), name).name
@@ -450,7 +452,8 @@ def diff(
         if not spoil:
             changed = chosen.id in workspace.state.passed
             why = "was edited since it passed" if changed else "has not passed yet"
-            _say(f"{chosen.id} {why}: run `ol check {chosen.id}` first, or add --spoil, which is recorded.")
+            check_it = command("check", chosen, workspace)
+            _say(f"{chosen.id} {why}: run `{check_it}` first, or add --spoil, which is recorded.")
             raise typer.Exit(BLOCKED)
         with workspace.remember() as state:
             state.spoiled.setdefault(chosen.id, datetime.now().isoformat(timespec="seconds"))

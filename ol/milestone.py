@@ -13,6 +13,7 @@ from datetime import datetime
 from typing import Any
 
 from ol.check import before, gather
+from ol.commands import command
 from ol.course import module
 from ol.overlay import Overlay
 from ol.sandbox import Limits, Run, run
@@ -46,12 +47,12 @@ def milestone(
         raise ValueError(f"there is no milestone {milestone_id!r}; there is {' and '.join(MILESTONES)}.")
     module_id, steps = MILESTONES[found]
     chosen = module(module_id)
-    verdict = before(chosen, workspace, ref_deps)
+    verdict = before(chosen, workspace, ref_deps, "milestone", found)
     if verdict is not None:
         return _named(verdict, found)
     if not workspace.passed(chosen):
         how = f"{module_id} must pass first, as it is now"
-        return Verdict(found, "blocked", f"{how}.", next=f"Next: ol check {module_id}")
+        return Verdict(found, "blocked", f"{how}.", next=f"Next: {command('check', chosen, workspace)}")
     if reason := why_not():
         return Verdict(found, "blocked", reason, next="Next: ol doctor")
     with gather(chosen, workspace) as (files, _, lent):
@@ -62,7 +63,7 @@ def milestone(
         output = str(outcome.detail.get("trace", outcome.output))
         return Verdict(found, status, outcome.reason, seconds=outcome.seconds, output=output, lent=tuple(lent))
     rows: list[dict[str, Any]] = outcome.result
-    verdict = _judge(found, steps, rows, outcome.seconds, tuple(lent))
+    verdict = _judge(found, steps, rows, outcome.seconds, tuple(lent), command("check", chosen, workspace))
     if verdict.status == "pass":
         try:
             with workspace.remember() as state:
@@ -73,8 +74,9 @@ def milestone(
 
 
 def _judge(
-    name: str, steps: tuple[str, ...], rows: list[dict[str, Any]], seconds: float, lent: tuple[str, ...]
+    name: str, steps: tuple[str, ...], rows: list[dict[str, Any]], seconds: float, lent: tuple[str, ...], check: str
 ) -> Verdict:
+    """What the rows amount to. check: what to type when one is wrong."""
     lines = []
     head = f"    {'request':20} {'tokens':>8} {'passes':>8} {'acceptance_rate':>16} {'seconds':>8}  identical"
     for step in steps:
@@ -93,7 +95,7 @@ def _judge(
     if wrong:
         first = wrong[0]
         said = f"step {first['step']}, {first['request']}: {first['why']}."
-        return Verdict(name, "fail", said, next="Next: ol check L8.6", **common)
+        return Verdict(name, "fail", said, next=f"Next: {check}", **common)
     tokens, passes = sum(row["tokens"] for row in rows), sum(row["passes"] for row in rows)
     said = f"token-identical on every request, {tokens} tokens in {passes} passes of SmolLM2."
     return Verdict(name, "pass", said, **common)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from ol.course import MODULES, Module, needed
+from ol.commands import command, lacking
+from ol.course import MODULES, Module
 from ol.milestone import MILESTONES
 from ol.workspace import Workspace
 
@@ -56,19 +57,19 @@ def next_step(workspace: Workspace) -> Step:
     goals = {module_id for module_id, _ in MILESTONES.values()}
     for module, how, _ in now:
         if how in ("started", "changed"):
-            missing = [need.id for need in needed(module) if not workspace.passed(need)]
-            lent = " --ref-deps" if missing else ""
+            missing = [need.id for need in lacking(module, workspace)]
             why = f"run the tests on your {module.files[-1]}"
             if missing:
                 why += f"; the course lends {', '.join(missing)}"
-            return Step(f"ol check {module.id}{lent}", why)
+            return Step(command("check", module, workspace), why)
     for module, how, _ in now:
         if how == "passed" and module.id in goals and state.grades.get(module.id, 0.0) < PASS_MARK:
             tests = workspace.own_tests(module)
             return Step(f"ol grade {module.id}", f"after writing tests of your own in {tests}")
     for milestone, (module_id, _) in MILESTONES.items():
         if milestone not in state.milestones and workspace.passed(MODULES[module_id]):
-            return Step(f"ol milestone {milestone}", "the real model with your code")
+            goal = MODULES[module_id]
+            return Step(command("milestone", goal, workspace, milestone), "the real model with your code")
     waiting = [module for module, how, _ in now if how == "not started"]
     # The module of a milestone comes first: the others can be lent.
     if chosen := next((m for m in waiting if m.id in goals), next(iter(waiting), None)):

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from ol import cli
-from ol.course import ROOT, module, reference
+from ol.course import ROOT, module, needed, reference
 from ol.start import start
 from ol.workspace import Workspace
 
@@ -174,6 +174,30 @@ def test_diff_waits_for_a_pass_or_is_recorded(ol: Ol, home: Path) -> None:
     workspace.write(workspace.file(file), reference(file).read_text(encoding="utf-8"))
     workspace.record_pass(SPEC)
     assert "the same as the reference" in ol("diff L8.6").out
+
+
+def test_every_command_that_is_named_works_with_what_was_lent(ol: Ol, home: Path) -> None:
+    """After `ol check L8.6 --ref-deps`, a next command without the option would be refused.
+
+    KIND: property.
+    """
+    lent, workspace = "ol check L8.6 --ref-deps", Workspace(home)
+    listed = "M06.3, M07.1, M07.6, M11.1, L2.1, L8.1"
+    assert f"{listed}, L8.2" in " ".join(ol("start L8.6").out.split())
+    refused = ol("check L8.6 --kind smoke")
+    assert refused.code == 3 and f"{listed} and L8.2" in " ".join(refused.out.split()), "the list that start gave"
+    assert refused.out.endswith("\nNext: ol check L8.6 --kind smoke --ref-deps\n")
+    assert f"`{lent}`" in ol("hint L8.6").err and f"`{lent}`" in ol("diff L8.6").err
+    changed = ol("milestone MS-L8 --ref-deps")
+    assert changed.code == 3 and changed.out.endswith(f"Next: {lent}\n")
+    workspace.record_pass(SPEC)
+    refused = ol("milestone MS-L8")
+    assert refused.code == 3 and refused.out.endswith("\nNext: ol milestone MS-L8 --ref-deps\n")
+    for one in needed(SPEC):
+        start(one, workspace)
+        workspace.record_pass(one)
+    workspace.write(workspace.file(SPEC.files[0]), "changed = True\n")
+    assert "`ol check L8.6`" in ol("diff L8.6").err, "no more than is needed"
 
 
 def test_reset_says_where_the_backup_is(ol: Ol, home: Path) -> None:

@@ -35,7 +35,7 @@ def test_the_road_from_an_empty_folder_to_the_end(workspace: Workspace) -> None:
     assert next_step(workspace).command == "ol grade L8.6"
     with workspace.remember() as state:
         state.grades["L8.6"] = 0.8
-    assert next_step(workspace).command == "ol milestone MS-L8"
+    assert next_step(workspace).command == "ol milestone MS-L8 --ref-deps"
     with workspace.remember() as state:
         state.milestones["MS-L8"] = "today"
     assert next_step(workspace).command == "ol start M06.3"
