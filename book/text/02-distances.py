@@ -1,12 +1,13 @@
 # %% [markdown]
 # # 02 Distances between distributions
 #
-# You will measure in three ways how far a draft's distribution is from the target's, and prove that one of the three,
+# You will measure in two ways how far a draft's distribution is from the target's, and prove that one of the two,
 # total variation, says exactly how often a draft token can be kept.
 #
 # Two models look at the same sentence, *the cat sat on the ...*, and each has a distribution over the next word: the
 # target $p$, which you want text from, and the draft $q$, which is cheap. How different are they? It depends on
-# what you ask. This chapter asks three questions and ends at the one that decides how fast speculation runs.
+# what you ask. This chapter asks first how open each distribution is in itself, then what it costs to believe the wrong one,
+# and ends at the question that decides how fast speculation runs: how much the two share.
 
 # %%
 import math
@@ -79,8 +80,8 @@ print(f"KL(p, q) = {my_kl(p, q):.4f}, KL(q, p) = {my_kl(q, p):.4f}, KL(p, p) = {
 assert math.isclose(my_kl(p, q), 0.25 * math.log(2)) and math.isclose(my_kl(q, p), 0.25 * math.log(2))
 
 # %% [markdown]
-# The same! If you had said "not the same", you were right all the same: this pair is a coincidence. One example proves
-# nothing about "in both directions"; try two others.
+# Negative: no. It is 0 for $p$ and $p$, and below you prove that it is never less. Both directions: equal here, but that is a
+# coincidence of this pair. If you answered *not the same*, you were right. Try two others.
 
 # %%
 for a, b in (([F(1, 2), F(1, 2)], [F(1, 4), F(3, 4)]), ([F(9, 10), F(1, 10)], [F(1), F(0)])):
@@ -243,8 +244,11 @@ assert independent == F(1, 4) and all(a * b <= min(a, b) for a, b in product(p, 
 #
 # ## Move it
 #
-# Take hold of $p$ and $q$ yourself; they start as a pair much like ours, in hundredths. **Predict**, then try: how far can you move weight about in $q$ without changing
-# $\alpha$? Can the overlap be 0 while every word of the draft has weight? (The explorable calls the words a to d.)
+# Take hold of $p$ and $q$ yourself; they start as a pair much like ours, in hundredths. **Predict**, then try: how far can you
+# move weight about in $q$ without changing $\alpha$? Can the overlap be 0 while every word of the draft has weight?
+#
+# (The explorable calls the words a to d. A slider sets a *weight*, and the four weights are scaled to sum to 1. So one slider
+# changes all four probabilities; to move weight between two words, lower one slider and raise another by as much.)
 
 # %% tags=["nbval-ignore-output"]
 from tinyllm.explore import overlap as explorable
@@ -252,8 +256,9 @@ from tinyllm.explore import overlap as explorable
 explorable.widget([0.5, 0.3, 0.1, 0.1], [0.25, 0.25, 0.25, 0.25])
 
 # %% [markdown]
-# Weight that moves between words of $q$ changes nothing so long as $q$ stays above $p$ at both: the overlap does not care *where* the
-# draft is wrong. And it is 0 only if the draft gives no weight at all to the words that the target may say.
+# Weight that moves between two words of $q$ changes nothing so long as $q$ stays above $p$ at both, or stays below $p$ at both: the
+# overlap does not care *where* the draft is wrong. And it is 0 only if the draft gives no weight at all to the words that the
+# target may say.
 #
 # ## KL bounds TV
 #
