@@ -85,6 +85,28 @@ def test_the_picture_marks_the_state_the_best_k_and_the_runs_of_this_k() -> None
     assert "3.36 tokens per pass" in in_words(0.8, 0.05, 4) and "k = 4" in axes[0].get_title()
 
 
+def test_where_no_run_was_measured_the_words_say_where_there_are_some() -> None:
+    """Squares that vanish without a word look like a fault of the picture.
+
+    KIND: unit.
+    """
+    runs = [Run(name, k, 100, 60, 20, 3.0) for name, k in (("a", 7), ("b", 4), ("c", 7), ("d", 16))]
+    assert in_words(0.8, 0.05, 5, iter(runs)).endswith(" The measured runs, drawn as squares, are at k 4, 7, 16.")
+    assert "drawn as squares" not in in_words(0.8, 0.05, 4, runs) + in_words(0.8, 0.05, 5)
+
+
+@pytest.mark.parametrize("alpha", [0.0, 1.0])
+def test_a_mark_at_the_end_of_an_axis_is_whole(alpha: float) -> None:
+    """What matters most lies at the ends: alpha = 1 is a perfect draft, and its dot was cut in two.
+
+    KIND: boundary.
+    """
+    _figure, axes = new_figure(columns=3)
+    draw(axes, alpha, 1.0, 16, [Run("a", 16, 100, 100, 0, 17.0)])
+    marks = [line for ax in axes for line in ax.lines if line.get_marker() in ("o", "s")]
+    assert len(marks) == 5 and not any(mark.get_clip_on() for mark in marks)
+
+
 def test_a_slider_redraws_the_picture_with_its_words() -> None:
     """An error inside a control's callback stays unseen in a stored notebook, so the shell is tried here.
 
@@ -94,6 +116,6 @@ def test_a_slider_redraws_the_picture_with_its_words() -> None:
     shown = acceptance.widget(runs)
     assert shown.words == in_words(0.8, 0.05, 4, runs)
     shown.inputs["k"].value = 7
-    assert shown.words == in_words(0.8, 0.05, 7) and shown.words in html.unescape(shown.shown.value)
+    assert shown.words == in_words(0.8, 0.05, 7, runs) and shown.words in html.unescape(shown.shown.value)
     shown.inputs["alpha"].value = 0.5
-    assert shown.words == in_words(0.5, 0.05, 7) and shown.words in html.unescape(shown.shown.value)
+    assert shown.words == in_words(0.5, 0.05, 7, runs) and shown.words in html.unescape(shown.shown.value)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -72,14 +72,19 @@ def best_k(alpha: float, cost: float, longest: int = LONGEST) -> int:
 
 
 def in_words(alpha: float, cost: float, k: int, runs: Iterable[Run] = ()) -> str:
-    """The state of the explorable as a sentence, and the runs at this `k` as a second one."""
+    """The state of the explorable as a sentence, and the runs at this `k`, or where there are any, as a second one."""
+    held = list(runs)
     now = compute(alpha, cost, [k])
     rate = f", acceptance rate {now.rate[0]:.2f}" if k else ""
-    measured = "; ".join(f"{r.name} {r.tokens_per_pass:.2f} at alpha {r.alpha:.2f}" for r in runs if r.k == k)
+    here = "; ".join(f"{r.name} {r.tokens_per_pass:.2f} at alpha {r.alpha:.2f}" for r in held if r.k == k)
+    elsewhere = ", ".join(map(str, sorted({r.k for r in held})))
+    measured = f" The measured runs, drawn as squares, are at k {elsewhere}." if elsewhere else ""
+    if here:
+        measured = f" Squares, tokens per pass of measured runs: {here}."
     return (
         f"alpha {alpha:.2f}, k {k}: {now.tokens[0]:.2f} tokens per pass{rate}; at a draft cost of {cost:.2f} passes a "
         f"token the speedup is {now.speedup[0]:.2f}, and the best k is {best_k(alpha, cost)}."
-        + (f" Squares, tokens per pass of measured runs: {measured}." if measured else "")
+        + measured
     )
 
 
@@ -89,23 +94,25 @@ def draw(axes: Iterable[Axes], alpha: float, cost: float, k: int, runs: Iterable
     grid = np.linspace(0, 1, 51)
     curves = [compute(a, cost, [k]) for a in grid]
     now = compute(alpha, cost, [k])
+    dot: dict[str, Any] = {"color": PALETTE["rejected"], "markersize": 8, "clip_on": False}  # whole at the ends too
+    square: dict[str, Any] = {"color": PALETTE["draft"], "markersize": 5, "clip_on": False}
     tokens_ax.plot(grid, [c.tokens[0] for c in curves], color=PALETTE["target"])
-    tokens_ax.plot([alpha], now.tokens, "o", color=PALETTE["rejected"], markersize=8)
+    tokens_ax.plot([alpha], now.tokens, "o", **dot)
     highest = next(room for room in (5, 9, LONGEST + 1) if k < room)  # an axis that changes rarely is easier to compare
     tokens_ax.set(xlabel="alpha", title=f"tokens per pass, k = {k}", xlim=(-0.02, 1.02), ylim=(0, highest + 0.6))
     rate_ax.plot(grid, grid, ":", color=PALETTE["line"], linewidth=1)
     rate_ax.plot(grid, [c.rate[0] for c in curves], color=PALETTE["target"])
-    rate_ax.plot([alpha], now.rate, "o", color=PALETTE["rejected"], markersize=8)
+    rate_ax.plot([alpha], now.rate, "o", **dot)
     rate_ax.set(xlabel="alpha", title="acceptance rate", xlim=(-0.02, 1.02), ylim=(0, 1.05))
     for run in runs:
         if run.k == k:
-            tokens_ax.plot([run.alpha], [run.tokens_per_pass], "s", color=PALETTE["draft"], markersize=5)
-            rate_ax.plot([run.alpha], [run.accepted / max(1, run.drafted)], "s", color=PALETTE["draft"], markersize=5)
+            tokens_ax.plot([run.alpha], [run.tokens_per_pass], "s", **square)
+            rate_ax.plot([run.alpha], [run.accepted / max(1, run.drafted)], "s", **square)
     lengths = compute(alpha, cost, np.arange(LONGEST + 1))
     best = best_k(alpha, cost)
     speed_ax.plot(lengths.k, lengths.speedup, ".-", color=PALETTE["target"])
     speed_ax.plot([best], [lengths.speedup[best]], "*", color=PALETTE["kept"], markersize=13)
-    speed_ax.plot([k], now.speedup, "o", color=PALETTE["rejected"], markersize=8)
+    speed_ax.plot([k], now.speedup, "o", **dot)
     speed_ax.axhline(1, color=PALETTE["line"], linewidth=0.8)
     top = math.ceil(2.2 * lengths.speedup.max()) / 2  # in halves, so that the axis does not creep along with a slider
     speed_ax.set(xlabel="k", title=f"speedup, best k = {best}", xlim=(-0.6, LONGEST + 0.6), ylim=(0, top))

@@ -163,12 +163,14 @@
       speeds.star(best, highest, 9, palette.kept, "best");
       speeds.dot(k, now.speedup, 5, palette.rejected, "speedup");
 
+      const elsewhere = [...new Set(runs.map((run) => run.k))].sort((a, b) => a - b).join(", ");
       const measured = here.map((run) => `${run.name} ${two(run.tokens_per_pass)} at alpha ${two(alphaOf(run))}`);
       return (
         `alpha ${two(alpha)}, k ${k}: ${two(now.tokens)} tokens per pass` +
         (k ? `, acceptance rate ${two(now.rate)}` : "") +
         `; at a draft cost of ${two(cost)} passes a token the speedup is ${two(now.speedup)}, and the best k is ${best}.` +
-        (here.length ? ` Squares, tokens per pass of measured runs: ${measured.join("; ")}.` : "")
+        (here.length ? ` Squares, tokens per pass of measured runs: ${measured.join("; ")}.`
+          : elsewhere ? ` The measured runs, drawn as squares, are at k ${elsewhere}.` : "")
       );
     }
     return { parts: panels, update };
