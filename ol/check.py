@@ -17,6 +17,7 @@ import textwrap
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,7 @@ from ol.commands import command, lacking
 from ol.course import MODULES, ROOT, Module, dotted, module, needed, notebook, reference, tests_folder
 from ol.overlay import Overlay
 from ol.sandbox import Child, Limits, Outcome, Run, TestOutcome
-from ol.verdict import WIDTH, TestResult, Verdict, wrapped
+from ol.verdict import WIDTH, TestResult, Verdict, most_basic, narrowest, wrapped
 from ol.workspace import Workspace, WorkspaceError, digest_of
 
 OnEvent = Callable[[dict[str, Any]], None]
@@ -319,7 +320,7 @@ def _judge(
         return _uncollected(chosen, outcome, common)
     if outcome.ending == "unloadable":
         return Verdict(chosen.id, "fail", outcome.reason, **common)
-    failures = [test for test in results if test.outcome in ("failed", "error")]
+    failures = most_basic(test for test in results if test.outcome in ("failed", "error"))
     if outcome.ending != "finished" and not (failures and outcome.ending == "timeout"):
         reason = outcome.reason[0].upper() + outcome.reason[1:]
         hanging = next((info for info in infos if outcome.running and info.name in outcome.running), None)
@@ -330,6 +331,7 @@ def _judge(
         about = next(info for info in infos if info.name == first.name)
         if outcome.reason:
             common["notes"] = (*outcome.notes, f"Not all tests ran: {outcome.reason[0].lower()}{outcome.reason[1:]}")
+        common["notes"] = (*_others(failures[1:]), *common["notes"])
         return Verdict(
             chosen.id,
             "fail",
@@ -355,6 +357,18 @@ def _judge(
     )
 
 
+SHOWN_OTHERS = 5
+
+
+def _others(failures: list[TestResult]) -> list[str]:
+    """A line about the failures that are not explained; none when there are none."""
+    if not failures:
+        return []
+    names = [test.name for test in narrowest(failures)[:SHOWN_OTHERS]]
+    more = f" and {len(failures) - len(names)} more" if len(failures) > len(names) else ""
+    return [f"{len(failures)} {'other fails' if len(failures) == 1 else 'others fail'}: {', '.join(names)}{more}."]
+
+
 def _uncollected(chosen: Module, outcome: Outcome, common: dict[str, Any]) -> Verdict:
     """A test file that cannot be imported: a name the learner's file lacks, or the course's own fault."""
     message = str(outcome.detail.get("message", ""))
@@ -374,7 +388,8 @@ def results_of(infos: list[TestInfo], outcomes: Iterable[TestOutcome]) -> list[T
     cases: dict[str, list[TestOutcome]] = {}
     for test in outcomes:
         cases.setdefault(test.name, []).append(test)
-    return [_result(info.name, cases.get(info.name, [])) for info in infos]
+    found = [(info, _result(info.name, cases.get(info.name, []))) for info in infos]
+    return [replace(result, kinds=info.kinds, pitfalls=info.pitfalls) for info, result in found]
 
 
 def _result(name: str, cases: list[TestOutcome]) -> TestResult:
@@ -434,7 +449,9 @@ def explanation(chosen: Module, about: TestInfo, result: TestResult) -> str:
     if why.get("example"):
         parts.append("    the smallest case found\n" + textwrap.indent(str(why["example"]), "        "))
     if "expected" in why:
-        parts.append(_field("expected", why["expected"]) + "\n" + _field("got", why["got"]))
+        # Numbers alone do not say of what they are, unless the call above does.
+        asserted = "" if why.get("call") else _field("false", why.get("asserted", "")) + "\n"
+        parts.append(asserted + _field("expected", why["expected"]) + "\n" + _field("got", why["got"]))
     elif why.get("claim_line"):
         words = str(why.get("message") or "").partition("\n")[0].removeprefix("AssertionError: ")
         same = words.startswith("assert ")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import linecache
+import re
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, fields, is_dataclass
@@ -21,6 +22,7 @@ from hypothesis import Phase, is_hypothesis_test, settings
 
 SHOWN_CHARACTERS = 600
 SETTINGS = "_hypothesis_internal_use_settings"  # where Hypothesis, and its own pytest plugin, keep a test's settings
+BASIC = re.compile(r"^\s*KIND: [a-z, ]*\bunit\b.* Pitfalls: ", re.MULTILINE)  # as `ol.verdict.most_basic` has it
 BRIEF_PHASES = (Phase.explicit, Phase.reuse, Phase.generate)
 
 
@@ -28,8 +30,9 @@ class Reporter:
     """A pytest plugin: keeps the chosen tests, reports each, and remembers what a complete run must contain.
 
     `select`: names of test functions to run, None for all. `own`: the files of the overlay by module name. `folder`:
-    where the tests are. `brief`: nobody will read how a test failed. Only the first failure is told in full, so
-    Hypothesis looks for the smallest case there and nowhere else: the search takes far longer than all other tests.
+    where the tests are. `brief`: nobody will read how a test failed. Only the first failure and the first of a
+    basic test are told in full, and Hypothesis looks for the smallest case in a first failure and nowhere else: the
+    search takes far longer than all other tests.
     """
 
     def __init__(
@@ -42,6 +45,7 @@ class Reporter:
     ) -> None:
         self._send = send
         self._brief = brief
+        self._basic_told = brief
         self._select = None if select is None else set(select)
         self._own = dict(own)
         self._folder = folder
@@ -119,7 +123,9 @@ class Reporter:
             reason = report.longrepr[-1] if isinstance(report.longrepr, tuple) else str(report.longrepr)
             now |= {"outcome": "skipped", "no_model": by_mark, "message": str(reason)}
         elif report.failed and now["outcome"] in ("passed", "skipped"):
-            brief, self._brief = self._brief, True
+            basic = BASIC.search(getattr(getattr(item, "function", None), "__doc__", None) or "") is not None
+            brief = self._brief and (self._basic_told or not basic)
+            self._brief, self._basic_told = True, self._basic_told or basic
             now["outcome"] = "failed" if report.when == "call" else "error"
             if call.excinfo is not None and brief:
                 now |= {"type": type(call.excinfo.value).__name__, "message": _message(call.excinfo.value)}
@@ -150,8 +156,8 @@ def explain(
     """A failure as plain data.
 
     type, message; test_line (file:line); call and given (the call of the learner's code and its arguments as text);
-    expected and got; yours (file, line, function, text) when the exception came from the learner's own file; example
-    (what Hypothesis found).
+    expected, got and asserted (what was compared, as written); yours (file, line, function, text) when the exception
+    came from the learner's own file; example (what Hypothesis found).
     """
     files = {str(path): name for name, path in own.items()}
     frames = list(_frames(fault.__traceback__))
@@ -356,5 +362,6 @@ def _expected_and_got(
         if swap:
             left, right = right, left
         relation = {"==": "", "!=": "anything but ", "in": "one of ", "is": ""}.get(op, f"something {op} ")
-        return {"expected": relation + shown(right), "got": shown(left)}
+        asserted = ast.unparse(statement.test)[:SHOWN_CHARACTERS]
+        return {"expected": relation + shown(right), "got": shown(left), "asserted": asserted}
     return {"claim_line": ast.unparse(statement.test)[:SHOWN_CHARACTERS]}

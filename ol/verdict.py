@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
@@ -24,6 +25,8 @@ class TestResult:
     seconds: float
     case: str = ""  # the parameters of the first case that did not pass
     why: Mapping[str, Any] = field(default_factory=dict)
+    kinds: tuple[str, ...] = ()  # as the test itself says
+    pitfalls: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -48,8 +51,9 @@ class Verdict:
 
     @property
     def first_failure(self) -> TestResult | None:
-        """The test that the explanation is about."""
-        return next((test for test in self.tests if test.outcome in ("failed", "error", "not run")), None)
+        """The test that the explanation is about: of those that failed the most basic, else one that did not run."""
+        failed = most_basic(test for test in self.tests if test.outcome in ("failed", "error"))
+        return next(iter(failed), None) or next((test for test in self.tests if test.outcome == "not run"), None)
 
     def to_json(self) -> dict[str, Any]:
         """The verdict as plain data."""
@@ -62,6 +66,16 @@ class Verdict:
         if self.next:
             parts.append(wrapped(self.next))
         return "\n\n".join(part for part in parts if part)
+
+
+def most_basic(tests: Iterable[TestResult]) -> list[TestResult]:
+    """Tests of KIND unit that guard a pitfall first: the easiest to read. Otherwise in the order given."""
+    return sorted(tests, key=lambda test: "unit" not in test.kinds or not test.pitfalls)
+
+
+def narrowest(tests: Iterable[TestResult]) -> list[TestResult]:
+    """The tests that guard one pitfall first, for they say most about what is wrong; those that guard none last."""
+    return sorted(tests, key=lambda test: len(test.pitfalls) or math.inf)
 
 
 def wrapped(text: str, indent: str = "") -> str:
