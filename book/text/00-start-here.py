@@ -37,7 +37,9 @@ else:
 # copying from the text so far. The model looked at the four guesses in *one* pass, kept those that it would have written
 # itself, and added one token of its own. That is **speculative decoding**.
 #
-# Now the same without guesses. **Predict:** how many passes do 32 tokens take then? And is it the same text?
+# Now the same without guesses. **Predict:** how many passes do 32 tokens take then? And is it the same text? (Do not judge by
+# the seconds here: one short run says little. Chapters 07 and 13 measure with care, and find out when fewer passes do *not* take
+# less time.)
 
 # %% tags=["nbval-ignore-output"]
 if reason is None:
@@ -48,8 +50,7 @@ if reason is None:
     print("the same tokens, with the same log-probabilities, to the last bit")
 
 # %% [markdown]
-# Not one token has changed. (Do not judge by the seconds of one short run. Chapters 07 and 13 measure with care, and find
-# out when fewer passes do *not* take less time.)
+# Not one token has changed.
 #
 # Here is a run token by token. **Predict** before you look: how can you tell from the colours how many passes it took?
 
@@ -61,7 +62,8 @@ else:
 
 # %% [markdown]
 # Every pass ends in exactly one token of the model's own: a **correction**, where a guess was wrong, or a **bonus**, where all
-# guesses were right. So the passes are the purple and the light blue tokens, counted. Everything green came for free.
+# guesses were right. (A pass can have no guesses at all, *0 of 0*: nothing in the text so far could be copied, or only one token
+# was left to write, and that one is the model's own.) So the passes are the purple and the light blue tokens, counted. Everything green came for free.
 #
 # Play it pass by pass. This one is a recorded run of another draft, one that counts what usually follows; it also guesses
 # where nothing can be copied, and is often wrong there.
