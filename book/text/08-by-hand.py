@@ -48,8 +48,8 @@ assert keep == F(1, 2)
 
 # %% [markdown]
 # Half of the time. In general a token drawn from $q$ is kept with probability $\min(1, p(x)/q(x))$: the code draws a
-# uniform $u$ and keeps the token when $u < p(x)/q(x)$. That is the **acceptance rule**; the rest of the table is what it
-# leads to.
+# uniform $u$ and keeps the token when $u < p(x)/q(x)$. That is the **acceptance rule**; all
+# that follows in this example is what it leads to.
 #
 # Take $u = 0.7$. It is not below $\tfrac12$, so the token is rejected. What replaces it must come from what $p$ still
 # lacks: the **residual distribution** $r = \max(0, p - q) / Z$, where $Z$ is the sum of the numerators.
