@@ -367,8 +367,8 @@ assert full and all(len(before) - after == my_answer for before, after in full)
 #
 # ## If you skip this
 #
-# The rest of the book uses `speculative_generate` as it is, and `ol check L10.8` waits until L8.6 is built. If your own loop gives text that is right for a
-# while after a rejection and then goes wrong, come back here.
+# The rest of the book uses `speculative_generate` as it is. If your own loop gives text that is right for a while after a
+# rejection and then goes wrong, come back here.
 #
 # ## Going further
 #
