@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import yaml
 
-from tinyllm.explore import acceptance, draft_shape, live, overlap, pass_cost, round_player
+from tinyllm.explore import acceptance, draft_shape, live, overlap, pass_cost, recordings, round_player
 from tinyllm.explore.shell import Explorable
 
 ROOT = Path(__file__).parents[2]
@@ -329,6 +329,28 @@ def test_the_overlap_picture_stacks_to_p_and_q(explorable: tuple[Any, Explorable
         place.locator(f'[data-control="q{i}"] input').first.press("Home")
     assert words_of(place).startswith("Every weight of q is 0")
     assert place.locator("svg[aria-label], svg > *").count() == 0, "something of the state before is left"
+
+
+@pytest.mark.parametrize("name", ["draft_shape"])
+def test_the_draft_shape_picture_has_a_point_where_reached_and_a_hollow_one_where_rarely(
+    explorable: tuple[Any, Explorable, Any],
+) -> None:
+    """The words say how few rounds make a point hollow; the page must mean the same number.
+
+    KIND: differential.
+    """
+    _, twin, place = explorable
+    choices = {control.name: control.options for control in twin._controls}
+    for draft in choices["draft"]:
+        for text in choices["text"]:
+            place.locator('[data-control="draft"] select').select_option(draft)
+            place.locator('[data-control="text"] select').select_option(text)
+            found = draft_shape.compute(draft_shape.select(recordings.runs(), text, draft))
+            few = (found.reached > 0) & (found.reached < draft_shape.FEW)
+            marks = place.evaluate("(e) => [...e.querySelectorAll('[data-what]')].map((m) => ({...m.dataset}))")
+            for what, wanted in (("share", found.reached > 0), ("hollow", few)):
+                at = [int(m["x"]) - 1 for m in marks if m["what"] == what]
+                assert at == np.flatnonzero(wanted).tolist(), (what, draft, text)
 
 
 def test_live_replays_its_recorded_runs_and_says_so(built: Path, site: str, watch: Any) -> None:

@@ -64,22 +64,51 @@ def test_a_draft_that_never_speaks_has_no_shape() -> None:
 
 
 def test_the_picture_shows_the_counts_and_marks_what_rests_on_few_rounds() -> None:
-    """Bars are shares of the rounds with their counts above; a point from fewer than five rounds is hollow.
+    """Bars are shares of the rounds with their counts above; a point from fewer than ten rounds is hollow.
 
     KIND: unit.
     """
     _figure, (by_length, by_position) = new_figure(columns=2)
-    draw((by_length, by_position), {"x": HAND}, ALL, "x")
+    draw((by_length, by_position), {("a", "x"): HAND, ("b", "x"): HAND}, ALL, "x")  # reached: 10, 6 and 4 times
     assert [bar.get_height() for bar in by_length.patches] == pytest.approx([1 / 5, 2 / 5, 1 / 5, 1 / 5])
     assert [to_hex(bar.get_facecolor()) for bar in by_length.patches[:2]] == [
         PALETTE["rejected"].lower(), PALETTE["kept"].lower(),
     ]  # fmt: skip
-    assert [text.get_text() for text in by_length.texts] == ["1", "2", "1", "1"]
+    assert [text.get_text() for text in by_length.texts] == ["2", "4", "2", "2"]
     full, hollow = (line for line in by_position.lines if line.get_marker() == "o")
     assert (full.get_xdata().tolist(), full.get_ydata().tolist()) == ([1], [4 / 5])
     assert (hollow.get_xdata().tolist(), hollow.get_ydata().tolist()) == ([2, 3], [2 / 3, 1 / 2])
-    assert hollow.get_fillstyle() == "none" and by_position.lines[-1].get_ydata()[0] == 0.7
-    assert by_length.get_ylim() == by_position.get_ylim() == (0, 1.1) and by_length.get_title() == "5 rounds"
+    assert hollow.get_markerfacecolor() == "white" and not hollow.get_clip_on()
+    assert by_position.lines[-1].get_ydata()[0] == 0.7 and by_length.get_ylim() == by_position.get_ylim() == (0, 1.1)
+    assert by_length.get_title() == "10 rounds with a draft"
+
+
+def test_the_words_count_every_pass_and_no_place_that_was_not_reached() -> None:
+    """A pass without a draft is a pass too; "0 of 0" is no share; what a hollow point means is said where there is one.
+
+    KIND: unit, boundary.
+    """
+    words = in_words({"x": HAND}, ALL, "x")
+    assert "x on all texts: 5 rounds with a draft, 1 without." in words
+    assert "4 of 5, 2 of 3, 1 of 2; alpha" in words and words.endswith(f"fewer than {draft_shape.FEW} rounds.")
+    rejected = generation(*[(0, 3)] * draft_shape.FEW)
+    assert f"by position: 0 of {draft_shape.FEW}, and no round got further; alpha about 0.00." in in_words(
+        {"x": rejected}, ALL, "x"
+    )
+    assert "Hollow" not in in_words({"x": rejected}, ALL, "x")
+    assert "Hollow" in in_words({"x": generation(*[(0, 3)] * (draft_shape.FEW - 1))}, ALL, "x")
+
+
+@pytest.mark.parametrize("often", [1, 2, 20])
+def test_the_picture_has_its_room_whether_points_are_hollow_full_or_both(often: int) -> None:
+    """A line without points once took the width of the picture from its axes.
+
+    KIND: boundary.
+    """
+    figure, axes = new_figure(columns=2)
+    draw(axes, {(str(i), "x"): HAND for i in range(often)}, ALL, "x")
+    figure.draw_without_rendering()
+    assert all(ax.get_position().width > 0.35 for ax in axes)
 
 
 def test_text_and_draft_are_chosen_apart() -> None:

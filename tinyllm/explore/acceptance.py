@@ -94,8 +94,9 @@ def draw(axes: Iterable[Axes], alpha: float, cost: float, k: int, runs: Iterable
     grid = np.linspace(0, 1, 51)
     curves = [compute(a, cost, [k]) for a in grid]
     now = compute(alpha, cost, [k])
-    dot: dict[str, Any] = {"color": PALETTE["rejected"], "markersize": 8, "clip_on": False}  # whole at the ends too
-    square: dict[str, Any] = {"color": PALETTE["draft"], "markersize": 5, "clip_on": False}
+    whole: dict[str, Any] = {"clip_on": False, "in_layout": False}  # at the ends of an axis too
+    dot: dict[str, Any] = {"color": PALETTE["rejected"], "markersize": 8, **whole}
+    square: dict[str, Any] = {"color": PALETTE["draft"], "markersize": 5, **whole}
     tokens_ax.plot(grid, [c.tokens[0] for c in curves], color=PALETTE["target"])
     tokens_ax.plot([alpha], now.tokens, "o", **dot)
     highest = next(room for room in (5, 9, LONGEST + 1) if k < room)  # an axis that changes rarely is easier to compare

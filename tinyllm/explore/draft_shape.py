@@ -20,7 +20,7 @@ from tinyllm.explore.shell import Choice, Explorable
 from tinyllm.infer.generate import Generation
 
 ALL = "all texts"
-FEW = 5  # a share of fewer rounds than this is drawn hollow
+FEW = 10  # a share of fewer rounds than this is drawn hollow
 HEIGHT = 2.7  # of the picture, in inches
 
 Runs = Mapping[str, Generation] | Mapping[tuple[str, str], Generation]
@@ -78,12 +78,14 @@ def in_words(runs: Runs, text: str, draft: str) -> str:
     if not shape.rounds:
         return f"{draft} on {text}: nothing was drafted in {shape.silent} rounds, so each gave one token."
     mean = int(shape.kept.sum()) / shape.rounds
-    shares = ", ".join(f"{a} of {b}" for a, b in zip(shape.kept, shape.reached, strict=True))
-    silent = f" {shape.silent} more had no draft." if shape.silent else ""
+    shares = ", ".join(f"{a} of {b}" for a, b in zip(shape.kept, shape.reached, strict=True) if b)
+    further = "" if shape.reached.all() else ", and no round got further"
+    hollow = ((shape.reached > 0) & (shape.reached < FEW)).any()
     return (
-        f"{draft} on {text}: {shape.rounds} rounds drafted up to {shape.k} tokens and kept {mean:.2f} on average; "
-        f"{shape.lengths[0]} kept none, {shape.lengths[-1]} kept {shape.k}.{silent} Kept where reached, position by "
-        f"position: {shares}; alpha about {shape.alpha:.2f}."
+        f"{draft} on {text}: {shape.rounds} rounds with a draft, {shape.silent} without. A draft of up to {shape.k} "
+        f"tokens kept {mean:.2f} on average; {shape.lengths[0]} kept none, {shape.lengths[-1]} kept {shape.k}. Kept "
+        f"where reached, position by position: {shares}{further}; alpha about {shape.alpha:.2f}."
+        + (f" Hollow points rest on fewer than {FEW} rounds." if hollow else "")
     )
 
 
@@ -97,17 +99,22 @@ def draw(axes: Sequence[Axes], runs: Runs, text: str, draft: str) -> None:
     for length, height in zip(lengths, share, strict=True):
         by_length.text(float(length), height + 0.02, f"{shape.lengths[length]}", ha="center", fontsize=9)
     by_length.set(
-        xlabel="draft tokens kept", title=f"{shape.rounds} rounds", xlim=(-0.6, max(shape.k, 1) + 0.6), ylim=(0, 1.1)
+        xlabel="draft tokens kept",
+        title=f"{shape.rounds} rounds with a draft",
+        xlim=(-0.6, max(shape.k, 1) + 0.6),
+        ylim=(0, 1.1),
     )
     kept = np.divide(shape.kept, shape.reached, out=np.full(shape.k, np.nan), where=shape.reached > 0)
     enough = shape.reached >= FEW
     by_position.plot(places, kept, "-", color=PALETTE["target"], linewidth=1)
-    by_position.plot(places[enough], kept[enough], "o", color=PALETTE["target"], markersize=7)
-    by_position.plot(places[~enough], kept[~enough], "o", color=PALETTE["target"], markersize=7, fillstyle="none")
+    whole: dict[str, Any] = {"clip_on": False, "in_layout": False}  # an empty line would spoil the layout
+    point: dict[str, Any] = {"color": PALETTE["target"], "markersize": 7, "zorder": 3, **whole}
+    by_position.plot(places[enough], kept[enough], "o", **point)
+    by_position.plot(places[~enough], kept[~enough], "o", markerfacecolor="white", **point)
     if shape.rounds:
         by_position.axhline(shape.alpha, color=PALETTE["line"], linestyle=":", linewidth=1)
-        label = f"all positions: alpha = {shape.alpha:.2f}"
-        by_position.text(0.5, shape.alpha + 0.02, label, fontsize=9, va="bottom")
+        label = f"dotted: all positions, alpha = {shape.alpha:.2f}"
+        by_position.text(0.5, 1.04, label, fontsize=9, va="bottom", in_layout=False)
     by_position.set(
         xlabel="position in the draft", title="kept, where reached", xlim=(0.4, max(shape.k, 1) + 0.6), ylim=(0, 1.1)
     )

@@ -364,7 +364,7 @@
   };
 
   EXPLORABLES.draft_shape = ({ shapes }, palette) => {
-    const FEW = 5; // a share of fewer rounds than this is drawn hollow
+    const FEW = 10; // a share of fewer rounds than this is drawn hollow
     const panels = [drawing(360, 230), drawing(360, 230)];
 
     function update({ text, draft }) {
@@ -376,7 +376,7 @@
       const ylim = { ylim: [0, 1.1], yticks: [0, 0.5, 1] };
 
       const byLength = new Axes(panels[0], {
-        ...ylim, title: `share of ${rounds} rounds`, xlabel: "draft tokens kept", xlim: [-0.6, Math.max(k, 1) + 0.6],
+        ...ylim, title: `share of ${rounds} rounds with a draft`, xlabel: "draft tokens kept", xlim: [-0.6, Math.max(k, 1) + 0.6],
         xticks: range(k + 1),
       });
       lengths.forEach((count, length) => {
