@@ -408,6 +408,7 @@ def test_the_round_player_plays_and_steps_and_shows_every_token_and_cell(
         wanted = {"origins": "".join(origin for _, origin in moment.tokens), "cells": moment.cells}
         assert seen == wanted | {"pending": moment.pending, "passes": [moment.passes, moment.plain]}, step
         assert words_of(place) == said_at(twin, {"step": step})
+        assert place.locator(".tinyllm-caption").inner_text() == round_player._cache_title(moment)
     place.get_by_role("button", name="Play").click()  # at the end, so from the start
     place.page.wait_for_function("() => document.querySelector('.tinyllm-control input').value === '1'")
     place.get_by_role("button", name="Pause").click()

@@ -141,7 +141,7 @@ def test_the_picture_has_a_box_for_every_token_and_every_cell() -> None:
     assert np.ptp(passes[:, 0]) == pytest.approx(longest * 1 / 4)
     said = [text.get_text() for text in axes[0].texts]
     assert said[: len(ORIGINS) + 1] == [*(label for label, _ in ORIGINS.values()), "pending"] and "abciid" in said
-    assert "KV cache, 5 positions: 3 kept, 2 truncated" in said and "plain decoding: 2" in said
+    assert "KV cache, 5 positions: 3 written and kept, 2 truncated; 3 remain" in said and "plain decoding: 2" in said
     bottom, top = axes[0].get_ylim()
     assert all(top < box[:, 1].min() and box[:, 1].max() < bottom for c in PALETTE for box in boxes(axes, c))
 

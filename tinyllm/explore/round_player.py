@@ -38,7 +38,7 @@ ORIGINS = {
 CELLS = {
     "h": ("held", "prompt"),
     "w": ("written", "draft"),
-    "k": ("kept", "kept"),
+    "k": ("written and kept", "kept"),  # drafts and what was pending
     "x": ("truncated", "rejected"),
 }
 COLUMNS, LINES, HEIGHT = 87, 9, 3.9  # characters and lines of text in the picture, and inches
@@ -221,7 +221,9 @@ def draw(axes: Sequence[Axes], moment: Moment, piece: Callable[[int], str], slot
 def _cache_title(moment: Moment) -> str:
     counts = [(label, moment.cells.count(letter)) for letter, (label, _) in CELLS.items()]
     named = ", ".join(f"{n} {label}" for label, n in counts if n)
-    return f"KV cache, {len(moment.cells)} positions: {named}" if named else "KV cache, empty"
+    cut = moment.cells.count("x")
+    remain = f"; {len(moment.cells) - cut} remain" if cut else ""
+    return f"KV cache, {len(moment.cells)} positions: {named}{remain}" if named else "KV cache, empty"
 
 
 class _Boxes:

@@ -245,7 +245,7 @@
     d: ["draft", "draft"], r: ["rejected", "rejected"],
   };
   const CELLS = {
-    h: ["held", "prompt"], w: ["written", "draft"], k: ["kept", "kept"], x: ["truncated", "rejected"],
+    h: ["held", "prompt"], w: ["written", "draft"], k: ["written and kept", "kept"], x: ["truncated", "rejected"],
   };
   const tint = (colour) => `${colour}99`; // so that dark letters can be read on it
 
@@ -337,8 +337,10 @@
       const named = Object.entries(CELLS)
         .map(([letter, [label]]) => [now.cells.split(letter).length - 1, label])
         .filter(([count]) => count);
+      const cut = now.cells.split("x").length - 1;
+      const remain = cut ? `; ${now.cells.length - cut} remain` : "";
       title.textContent = named.length
-        ? `KV cache, ${now.cells.length} positions: ${named.map(([n, label]) => `${n} ${label}`).join(", ")}`
+        ? `KV cache, ${now.cells.length} positions: ${named.map(([n, label]) => `${n} ${label}`).join(", ")}${remain}`
         : "KV cache, empty";
       cells.setAttribute("aria-label", title.textContent);
       cells.replaceChildren();
