@@ -415,9 +415,11 @@ def _remember(chosen: Module, workspace: Workspace, verdict: Verdict, digest: st
         if verdict.status == "pass" and digest is not None and state.passed.get(chosen.id) != digest:
             workspace.record_pass(chosen, digest)
         elif verdict.status == "fail" and first is not None and first.outcome != "not run":
-            if state.failing.get(chosen.id) != first.name:
+            if state.failing.get(chosen.id) != first.name or chosen.id in state.faults:
                 workspace.record_failure(chosen, first.name)
-        elif verdict.status == "pass" and chosen.id in state.failing:
+        elif verdict.status == "fail" and not any(test.passed for test in verdict.tests):
+            workspace.record_failure(chosen, None, verdict.reason)
+        elif verdict.status == "pass" and (chosen.id in state.failing or chosen.id in state.faults):
             workspace.record_failure(chosen, None)
     except WorkspaceError as fault:
         return _with(verdict, notes=(*verdict.notes, f"This was not remembered: {fault}"))

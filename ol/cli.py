@@ -105,7 +105,7 @@ def _relative(path: Path) -> str:
 
 
 def _wrapped(text: str, indent: int) -> str:
-    return textwrap.fill(text, 80, initial_indent=" " * indent, subsequent_indent=" " * indent)
+    return textwrap.fill(text, 80, initial_indent=" " * indent, subsequent_indent=" " * indent, break_on_hyphens=False)
 
 
 # Where you are.
@@ -142,7 +142,8 @@ def status(context: typer.Context, as_json: AsJson = False) -> None:
         return
     out = _out()
     done = sum(s.state == "passed" for s in now)
-    out.print(f"{done} of {sum(bool(s.module.files) for s in now)} modules passed, in {_relative(workspace.path)}\n")
+    here = sum(bool(s.module.files) for s in now)
+    out.print(f"{done} of the {here} modules that are built here passed, in {_relative(workspace.path)}\n")
     table = Table.grid(padding=(0, 2))
     for s in now:
         table.add_row(f"  {s.module.id}", s.module.title, Text(s.state, _COLOURS.get(s.state, "")), s.note)
@@ -180,6 +181,9 @@ def doctor(as_json: AsJson = False) -> None:
 # Building a module.
 
 
+_ENGINE = "15-holding-another-engine"
+
+
 @app.command()
 def start(module_id: ModuleId) -> None:
     """Write what you begin a module with. What is there already is never overwritten.
@@ -195,7 +199,12 @@ def start(module_id: ModuleId) -> None:
 
     chosen, workspace, out = _module(module_id), Workspace(), _out()
     if not chosen.files:
-        out.print(f"{chosen.id} has no files here: {chosen.title}. It needs {', '.join(chosen.needs)}.")
+        needs = ", ".join(chosen.needs)
+        out.print(_wrapped(f"{chosen.id} has no files here: {chosen.title}, in a language of your choice.", 0))
+        out.print(
+            _wrapped(f"It needs {needs}. ports/rust is one such engine, and book/{_ENGINE}.ipynb explains it.", 0)
+        )
+        out.print("\nNext: ol conform -- YOUR_PROGRAM")
         return
     handed = hand_out(chosen, workspace)
     for verb, paths in (("wrote", handed.written), ("kept", handed.kept)):
@@ -409,6 +418,10 @@ def hint(
             out.print(f"{chosen.id} passes: nothing needs a hint. Next: ol diff {chosen.id}")
             return
         check_it = command("check", chosen, workspace)
+        if fault := workspace.state.faults.get(chosen.id):
+            _say(_wrapped(f"No test of {chosen.id} could run. The last check said: {fault}", 0))
+            _say(_wrapped(f"Mend that first; then `{check_it}` finds the first test that fails.", 0))
+            raise typer.Exit(USAGE)
         _say(f"No test of {chosen.id} is known to fail. `{check_it}` finds the first that does.")
         raise typer.Exit(USAGE)
     try:

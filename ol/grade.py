@@ -28,6 +28,7 @@ from ol.course import MODULES, ROOT, Module, module, reference, slug, tests_fold
 from ol.progress import PASS_MARK
 from ol.sandbox import Limits, Outcome, Run
 from ol.side_by_side import WORKERS, Correct, OnEvent, Runner, correct_ones, warm_for, with_bug
+from ol.start import first_tests
 from ol.workspace import digest_of, write_whole
 
 Status = Literal["pass", "fail", "not started", "blocked", "broken"]
@@ -115,7 +116,10 @@ class Grade:
 
     def _next(self) -> str:
         if self.status == "not started":
-            return f"Next: ol start {self.module}"
+            return _wrap(
+                f"Next: ol start {self.module} gives you a file to begin in; write a test there, "
+                f"then ol grade {self.module}"
+            )
         if self.missed:
             numbered = f"`ol tests {self.module}` shows which course tests guard each pitfall." if self.pitfalls else ""
             return _wrap(f"{numbered} Next: a test for one of them, then ol grade {self.module}".strip())
@@ -142,6 +146,9 @@ def grade(
         return Grade(chosen.id, "blocked", reasons=(f"No bugs are planted in {chosen.id}, {chosen.title}.",))
     if not tests_dir.is_dir():
         return Grade(chosen.id, "not started", bugs=len(bugs), reasons=(f"{tests_dir} is not there.",))
+    if _untouched(tests_dir, chosen):
+        reason = f"{tests_dir} is as `ol start` wrote it."
+        return Grade(chosen.id, "not started", bugs=len(bugs), reasons=(reason,))
     started = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="ol-grade-") as scratch:
         tests = Path(scratch, tests_dir.resolve().name or "tests")
@@ -156,6 +163,15 @@ def grade(
             with Runner(workers, warm_for(chosen)) as own:
                 found = _grade(chosen, bugs, tests, own, on_event, limits, Path(scratch, "bugs"))
     return replace(found, seconds=time.monotonic() - started)
+
+
+def _untouched(tests_dir: Path, chosen: Module) -> bool:
+    """Whether the folder's only Python file is the one that `ol start` wrote, as it was."""
+    try:
+        texts = [path.read_text(encoding="utf-8") for path in tests_dir.rglob("*.py")]
+    except (OSError, ValueError):
+        return False
+    return texts == [first_tests(chosen)]
 
 
 def _grade(

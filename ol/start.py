@@ -31,7 +31,7 @@ def start(module: Module, workspace: Workspace) -> HandedOut:
             _hand_out(workspace, workspace.file(file), make_stub(source, module.id), out)
             _hand_out(workspace, workspace.contract(file), make_contract(source), out)
         if module.files:
-            _hand_out(workspace, workspace.own_tests(module) / "test_mine.py", _first_tests(module), out)
+            _hand_out(workspace, workspace.own_tests(module) / "test_mine.py", first_tests(module), out)
         fresh = write_practice(module, workspace)
         out.written += fresh
         out.kept += [path for chapter in module.chapters if (path := workspace.practice(chapter)) not in fresh]
@@ -62,7 +62,7 @@ def _hand_out(workspace: Workspace, path: Path, text: str, out: HandedOut) -> No
     (out.written if workspace.write_new(path, text) else out.kept).append(path)
 
 
-def _first_tests(module: Module) -> str:
+def first_tests(module: Module) -> str:
     """The file in which a learner's own tests begin: how to write one, and none of them."""
     toys = (
         """

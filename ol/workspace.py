@@ -37,6 +37,7 @@ class State:
     passed: dict[str, str] = field(default_factory=dict)
     spoiled: dict[str, str] = field(default_factory=dict)  # module id to when its solution was shown before passing
     failing: dict[str, str] = field(default_factory=dict)  # module id to the first test that failed last time
+    faults: dict[str, str] = field(default_factory=dict)  # module id to why no test could run last time
     hints: dict[str, int] = field(default_factory=dict)  # "module test" to how many hints were shown
     grades: dict[str, float] = field(default_factory=dict)  # module id to the share of planted bugs caught last time
     milestones: dict[str, str] = field(default_factory=dict)  # milestone id to when it was reached
@@ -115,11 +116,15 @@ class Workspace:
         with self.remember() as state:
             state.passed[module.id] = digest or self.digest(module)
             state.failing.pop(module.id, None)
+            state.faults.pop(module.id, None)
 
-    def record_failure(self, module: Module, test: str | None) -> None:
-        """Remember the first test that failed, for `ol hint`; None when no test came so far."""
+    def record_failure(self, module: Module, test: str | None, fault: str | None = None) -> None:
+        """Remember for `ol hint` the test that failed, or, when no test could run, the `fault` that kept them."""
         with self.remember() as state:
             state.failing.pop(module.id, None)
+            state.faults.pop(module.id, None)
+            if fault is not None:
+                state.faults[module.id] = fault
             if test is not None:
                 state.failing[module.id] = test
 

@@ -11,11 +11,12 @@ from typing import Any, NamedTuple
 import pytest
 
 from ol import cli
-from ol.course import ROOT, module, needed, reference
+from ol.course import ROOT, module, needed, notebook, reference
 from ol.start import start
 from ol.workspace import Workspace
 
 SPEC = module("L8.6")
+SAMPLING = module("M07.1")
 COMMANDS = ["", "doctor", "start", "tests", "check", "hint", "diff", "grade", "reset", "milestone", "conform"]
 COMMANDS += ["dev", "dev check"]
 
@@ -154,6 +155,44 @@ def test_hints_come_one_by_one_and_are_counted(ol: Ol, home: Path) -> None:
     other = ol("hint L8.6 test_bad_arguments").out
     assert "test_bad_arguments" in other and "Hint 1 of 4" in other
     assert ol("hint L8.6 test_nothing").code == 2
+
+
+def test_a_hint_after_a_failed_import_says_what_to_mend(ol: Ol, home: Path) -> None:
+    """No test has failed, and yet the check did: its own words are the hint.
+
+    KIND: boundary.
+    """
+    workspace = Workspace(home)
+    start(SAMPLING, workspace)
+    workspace.record_failure(SAMPLING, "test_stale")
+    workspace.write(workspace.file(SAMPLING.files[0]), "import nothing_of_that_name\n")
+    assert ol("check M07.1").code == 1
+    hint = ol("hint M07.1")
+    said = " ".join(hint.err.split())
+    assert hint.code == 2 and "nothing_of_that_name" in said and "Mend that first" in said and "test_stale" not in said
+    workspace.record_failure(SAMPLING, "test_left_to_right")
+    assert workspace.state.faults == {}
+
+
+def test_the_untouched_template_is_no_suite_yet(ol: Ol, home: Path) -> None:
+    """Exit code 4, as the help says; one line of one's own is a beginning.
+
+    KIND: boundary.
+    """
+    start(SAMPLING, Workspace(home))
+    graded = ol("grade M07.1")
+    assert graded.code == 4 and "no tests of your own yet" in graded.out
+
+
+def test_the_module_of_another_engine_points_where_it_is_built(ol: Ol) -> None:
+    """It has no files, so `ol start` can only say where to look.
+
+    KIND: boundary.
+    """
+    printed = ol("start L10.8")
+    assert printed.code == 0 and "Next: ol conform" in printed.out and "ports/rust" in printed.out
+    assert (ROOT / "ports" / "rust").is_dir() and notebook("15-holding-another-engine").is_file()
+    assert "book/15-holding-another-engine.ipynb" in printed.out
 
 
 def test_diff_waits_for_a_pass_or_is_recorded(ol: Ol, home: Path) -> None:
