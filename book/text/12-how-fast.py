@@ -319,7 +319,8 @@ for name in dict.fromkeys(draft for _, draft in recorded):
 # %% [markdown]
 # They rise for the two that copy or count: from the first position to the second, prompt lookup doubles its share. For the model
 # draft they fall.
-#
+
+# %% [markdown]
 # ## Your turn: a model draft
 #
 # A draft model takes a fifth of the target's time per token, and $\alpha = 0.7$. What is the best $k$? And is it worth it:
