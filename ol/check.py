@@ -151,6 +151,8 @@ def before(chosen: Module, workspace: Workspace, ref_deps: bool, verb: str, targ
     if not chosen.files:
         return _another_engine(chosen, missing, workspace)
     if not workspace.started(chosen):
+        if unwritable := workspace.why_unwritable():
+            raise WorkspaceError(unwritable)
         there = [rel for rel in chosen.files if not workspace.file(rel).is_file()]
         return Verdict(
             chosen.id,
@@ -412,8 +414,10 @@ def _remember(chosen: Module, workspace: Workspace, verdict: Verdict, digest: st
     first = verdict.first_failure
     state = workspace.state
     try:
-        if verdict.status == "pass" and digest is not None and state.passed.get(chosen.id) != digest:
-            workspace.record_pass(chosen, digest)
+        lent = ", ".join(verdict.lent)
+        known = (state.passed.get(chosen.id), state.lent.get(chosen.id, ""))
+        if verdict.status == "pass" and digest is not None and known != (digest, lent):
+            workspace.record_pass(chosen, digest, lent)
         elif verdict.status == "fail" and first is not None and first.outcome != "not run":
             if state.failing.get(chosen.id) != first.name or chosen.id in state.faults:
                 workspace.record_failure(chosen, first.name)

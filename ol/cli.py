@@ -51,7 +51,7 @@ def main() -> None:
     try:
         app(prog_name="ol")
     except WorkspaceError as error:
-        _say(str(error))
+        _say(_wrapped(str(error), 0))
         sys.exit(USAGE)
     except SystemExit as ended:
         if ended.code == STOPPED:
@@ -86,7 +86,11 @@ def _module(module_id: str) -> Module:
     try:
         return module(module_id)
     except ValueError as error:
-        _say(f"{str(error)[0].upper()}{str(error)[1:]}")
+        from ol.milestone import MILESTONES
+
+        _say(_wrapped(f"{str(error)[0].upper()}{str(error)[1:]}", 0))
+        if (wanted := module_id.strip().upper()) in MILESTONES:
+            _say(f"{wanted} is a milestone: `ol milestone {wanted}`.")
         raise typer.Exit(USAGE) from error
 
 
@@ -135,6 +139,8 @@ def status(context: typer.Context, as_json: AsJson = False) -> None:
     from ol.progress import next_step, standings
 
     workspace = Workspace()
+    if unwritable := workspace.why_unwritable():
+        _say(_wrapped(unwritable, 0))
     now, step = standings(workspace), next_step(workspace)
     if as_json:
         rows = [{"module": s.module.id, "title": s.module.title, "state": s.state, "note": s.note} for s in now]

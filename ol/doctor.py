@@ -111,6 +111,8 @@ def _model() -> Iterator[Finding]:
 
 
 def _disk(workspace: Workspace) -> Iterator[Finding]:
+    if workspace.why_unwritable():
+        return  # told of the folder itself, and its parents may not even be readable
     there = next(folder for folder in [workspace.path, *workspace.path.parents] if folder.exists())
     free = shutil.disk_usage(there).free
     if free >= NEEDED_BYTES:
@@ -120,6 +122,9 @@ def _disk(workspace: Workspace) -> Iterator[Finding]:
 
 
 def _folder(workspace: Workspace) -> Iterator[Finding]:
+    if unwritable := workspace.why_unwritable():
+        yield Finding("your folder", "bad", unwritable, f"ls -ld {workspace.path}")
+        return
     if not workspace.path.exists():
         yield Finding("your folder", "note", f"{workspace.path} is not there yet", "ol start L8.6")
         return

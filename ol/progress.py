@@ -39,7 +39,9 @@ def standing(module: Module, workspace: Workspace) -> Standing:
     state = workspace.state
     if workspace.passed(module):
         share = state.grades.get(module.id)
-        return Standing(module, "passed", "" if share is None else f"your tests catch {share:.0%}")
+        notes = ["with lent modules"] if module.id in state.lent else []
+        notes += [] if share is None else [f"your tests catch {share:.0%}"]
+        return Standing(module, "passed", ", ".join(notes))
     if module.id in state.passed:
         return Standing(module, "changed", "edited since it passed")
     return Standing(module, "started", "solution was shown" if module.id in state.spoiled else "")

@@ -55,6 +55,8 @@ def reset(module: Module, workspace: Workspace, book: bool = False) -> tuple[Pat
             for chapter in module.chapters:
                 workspace.practice(chapter).unlink(missing_ok=True)
             fresh += write_practice(module, workspace)
+    with workspace.remember() as state:
+        state.passed.pop(module.id, None)  # begun anew, not edited since it passed
     return pack, fresh
 
 

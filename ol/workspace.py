@@ -36,6 +36,7 @@ class State:
 
     passed: dict[str, str] = field(default_factory=dict)
     spoiled: dict[str, str] = field(default_factory=dict)  # module id to when its solution was shown before passing
+    lent: dict[str, str] = field(default_factory=dict)  # module id to what the course lent when it passed
     failing: dict[str, str] = field(default_factory=dict)  # module id to the first test that failed last time
     faults: dict[str, str] = field(default_factory=dict)  # module id to why no test could run last time
     hints: dict[str, int] = field(default_factory=dict)  # "module test" to how many hints were shown
@@ -83,7 +84,23 @@ class Workspace:
 
     def started(self, module: Module) -> bool:
         """Whether every file of the module is there."""
-        return all(self.file(rel).is_file() for rel in module.files)
+        try:
+            return all(self.file(rel).is_file() for rel in module.files)
+        except OSError as error:
+            raise WorkspaceError(
+                f"{self.path} cannot be read ({error.strerror}). Give yourself access, or name another with OL_HOME."
+            ) from error
+
+    def why_unwritable(self) -> str:
+        """Why nothing can be written there, as a sentence that says what to do; "" where it can."""
+        try:
+            there = next(folder for folder in [self.path, *self.path.parents] if folder.exists())
+            well = there.is_dir() and os.access(there, os.W_OK | os.X_OK)
+        except OSError:
+            well = False
+        return (
+            "" if well else f"{self.path} cannot be written. Make it a folder of yours, or name another with OL_HOME."
+        )
 
     def digest(self, module: Module) -> str:
         """SHA-256 of the module's files as they are now, 64 hex digits; FileNotFoundError when one is missing."""
@@ -111,10 +128,16 @@ class Workspace:
                 f"{error.filename} cannot be read ({error.strerror}); give yourself access."
             ) from error
 
-    def record_pass(self, module: Module, digest: str | None = None) -> None:
-        """Remember that the module passed. `digest`: of the copies that were run; the files as they are when None."""
+    def record_pass(self, module: Module, digest: str | None = None, lent: str = "") -> None:
+        """Remember that the module passed. `digest`: of the copies that were run; the files as they are when None.
+
+        lent: the modules of the reference that stood in, as text.
+        """
         with self.remember() as state:
             state.passed[module.id] = digest or self.digest(module)
+            state.lent.pop(module.id, None)
+            if lent:
+                state.lent[module.id] = lent
             state.failing.pop(module.id, None)
             state.faults.pop(module.id, None)
 

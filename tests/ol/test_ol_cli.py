@@ -110,6 +110,33 @@ def test_an_unknown_module_is_a_usage_error_that_names_near_ones(line: str, ol: 
     assert printed.code == 2 and "There is no module 'L99'" in printed.err and "did you mean" in printed.err
 
 
+def test_a_milestone_is_no_module_and_is_told_apart(ol: Ol) -> None:
+    """Both have short names; the command for the other kind is what one wants to read.
+
+    KIND: boundary.
+    """
+    for line in ("start MS-L8", "grade ms-l8", "check MS-L8"):
+        printed = ol(line)
+        assert printed.code == 2 and "`ol milestone MS-L8`" in printed.err, line
+        assert all(len(one) <= 80 for one in printed.err.splitlines())
+
+
+def test_a_folder_that_cannot_be_written_is_told_in_a_sentence(
+    ol: Ol, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before anybody builds a thing that cannot be kept. A file in the way is one such place for everybody.
+
+    KIND: boundary.
+    """
+    (tmp_path / "file").write_text("", encoding="utf-8")
+    monkeypatch.setenv("OL_HOME", str(tmp_path / "file" / "work"))
+    for line, code in (("", 0), ("check L8.6 --ref-deps", 2), ("start L8.6", 2), ("doctor", 1)):
+        printed = ol(line)
+        said = " ".join((printed.out if line == "doctor" else printed.err).split())
+        assert printed.code == code and "cannot be written" in said and "OL_HOME" in said, line
+        assert "Traceback" not in printed.err
+
+
 def test_wrong_commands_and_options_are_usage_errors(ol: Ol) -> None:
     """Told on standard error, in a sentence.
 

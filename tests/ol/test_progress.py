@@ -6,7 +6,7 @@ import pytest
 
 from ol.course import MODULES, module, needed
 from ol.progress import next_step, standing
-from ol.start import start
+from ol.start import reset, start
 from ol.workspace import Workspace
 
 SPEC = module("L8.6")
@@ -69,6 +69,22 @@ def test_a_module_of_another_engine_waits_for_the_one_it_is_held_to(workspace: W
     start(SPEC, workspace)
     workspace.record_pass(SPEC)
     assert standing(other, workspace).state == "open"
+
+
+def test_a_pass_says_when_modules_were_lent_and_a_reset_begins_anew(workspace: Workspace) -> None:
+    """Neither is an edit, and both are what a learner wants to see.
+
+    KIND: unit.
+    """
+    start(SPEC, workspace)
+    workspace.record_pass(SPEC, lent="M06.3, L8.1")
+    assert standing(SPEC, workspace)[1:] == ("passed", "with lent modules")
+    workspace.record_pass(SPEC)
+    assert standing(SPEC, workspace)[1:] == ("passed", "")
+    workspace.write(workspace.file(SPEC.files[0]), "edited = True\n")
+    assert standing(SPEC, workspace).state == "changed"
+    reset(SPEC, workspace)
+    assert standing(SPEC, workspace)[1:] == ("started", "")
 
 
 def test_a_solution_that_was_shown_is_shown_as_such(workspace: Workspace) -> None:
