@@ -15,7 +15,7 @@ import shutil
 import tempfile
 import textwrap
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import cache
@@ -302,16 +302,24 @@ def _check_tests(
         outcome = child.run(what, on_event)
     results = results_of(infos, outcome.tests)
     again = command("check", chosen, workspace)
-    return _judge(chosen, outcome, infos, results, kind, again)
+    empty = [name for name, path in overlay.files.items() if not path.read_bytes().strip()]
+    return _judge(chosen, outcome, infos, results, kind, again, empty)
 
 
 _REINSTALL = "This is the course's fault, not yours: get its files anew, or report it with the lines above."
 
 
 def _judge(
-    chosen: Module, outcome: Outcome, infos: list[TestInfo], results: list[TestResult], kind: str | None, whole: str
+    chosen: Module,
+    outcome: Outcome,
+    infos: list[TestInfo],
+    results: list[TestResult],
+    kind: str | None,
+    whole: str,
+    empty: Container[str] = (),
 ) -> Verdict:
-    """The verdict that an outcome amounts to. whole: what to type for all of the module's tests."""
+    """The verdict that an outcome amounts to. whole: what to type for all of the module's tests; empty: the learner's
+    modules in which nothing is written."""
     common: dict[str, Any] = {"tests": tuple(results), "seconds": outcome.seconds, "notes": outcome.notes}
     passed = sum(test.passed for test in results)
     said = f"{passed} of {len(results)} tests pass"
@@ -319,7 +327,7 @@ def _judge(
         common["output"] = str(outcome.detail.get("trace", outcome.output))
         return Verdict(chosen.id, "broken", outcome.reason, next=_REINSTALL, **common)
     if outcome.ending == "uncollected":
-        return _uncollected(chosen, outcome, common)
+        return _uncollected(chosen, outcome, common, empty)
     if outcome.ending == "unloadable":
         return Verdict(chosen.id, "fail", outcome.reason, **common)
     failures = most_basic(test for test in results if test.outcome in ("failed", "error"))
@@ -371,13 +379,15 @@ def _others(failures: list[TestResult]) -> list[str]:
     return [f"{len(failures)} {'other fails' if len(failures) == 1 else 'others fail'}: {', '.join(names)}{more}."]
 
 
-def _uncollected(chosen: Module, outcome: Outcome, common: dict[str, Any]) -> Verdict:
+def _uncollected(chosen: Module, outcome: Outcome, common: dict[str, Any], empty: Container[str]) -> Verdict:
     """A test file that cannot be imported: a name the learner's file lacks, or the course's own fault."""
     message = str(outcome.detail.get("message", ""))
     lacking = re.search(r"cannot import name '(\w+)' from '([\w.]+)'", message)
     if lacking and lacking[2] in {dotted(rel) for rel in chosen.files}:
         file = lacking[2].replace(".", "/") + ".py"
         sentence = f"{file} has no {lacking[1]}, which the tests import. Its contract is in {Path(file).stem}.pyi."
+        if lacking[2] in empty:
+            sentence = f"{file} is empty. `ol reset {chosen.id}` writes the stub anew."
         return Verdict(chosen.id, "fail", sentence, **common)
     if outcome.detail.get("type") == "ImportError" and lacking:
         sentence = f"{lacking[2]} has no {lacking[1]}, which the tests import."

@@ -26,6 +26,7 @@ import hmac
 import json
 import os
 import queue
+import re
 import secrets
 import shutil
 import signal
@@ -410,9 +411,7 @@ class _Story:
         self.last: dict[str, Any] | None = None
         self.stopped = ""
 
-    def tell(
-        self, records: Iterator[dict[str, Any] | str], on_record: Callable[[dict[str, Any]], None] | None
-    ) -> None:
+    def tell(self, records: Iterator[dict[str, Any] | str], on_record: Callable[[dict[str, Any]], None] | None) -> None:
         for record in records:
             if isinstance(record, str):
                 self.stopped = record
@@ -566,6 +565,11 @@ def _why_unloadable(fault: Mapping[str, Any], folder: Path) -> str:
         return f"{file}{line} ends the program when it is imported; take the call of exit out."
     if kind == "SyntaxError" and ("codec can't decode" in message or "Non-UTF-8" in message):
         return f"{file} is not saved as UTF-8: {message}. Save it again with that encoding."
+    if kind == "SyntaxError" and where.get("line"):
+        # Python's own message ends with the place, which is told already.
+        what = re.sub(r" \([^()]*, line \d+\)$", "", message)
+        text = f", in `{where['text'][:60]}`" if where.get("text") else ""
+        return f"{file}{line} cannot be imported: SyntaxError: {what}{text}."
     if kind == "ImportError" and "partially initialized" in message:
         return f"{file}{line} is imported by a module that it imports itself, a circle: {message}."
     return f"{file}{line} cannot be imported: {kind}: {message}".rstrip(".") + "."

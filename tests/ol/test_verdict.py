@@ -88,3 +88,17 @@ def test_numbers_come_with_what_they_are_of(call: str) -> None:
     (result,) = results_of([about], [TestOutcome("test_hand_example", "test_hand_example", "failed", 0.0, why)])
     said = explanation(SPEC, about, result)
     assert ("false      rng.used == 3\n    expected   3\n    got        2" in said) == (not call)
+
+
+def test_an_empty_file_is_called_empty_and_a_syntax_error_has_one_place(tmp_path: Path) -> None:
+    """Neither lets a test run; the sentence must say what to do about which line.
+
+    KIND: boundary.
+    """
+    workspace = submitted(tmp_path, "\n")
+    empty = check("M07.1", workspace, kind="smoke")
+    assert empty.exit_code == 1 and f"{FILE} is empty" in empty.reason and "`ol reset M07.1`" in empty.reason
+    workspace.file(FILE).write_text("x = 1\ndef draw(p, u:\n    return 0\n", encoding="utf-8")
+    broken = check("M07.1", workspace, kind="smoke")
+    assert broken.exit_code == 1 and "SyntaxError" in broken.reason and "def draw(p, u:" in broken.reason
+    assert broken.reason.count("line 2") == 1
