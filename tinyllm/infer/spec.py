@@ -60,7 +60,7 @@ class PromptLookupDraft:
     """Copies what followed the most recent earlier occurrence of the context's last few ids.
 
     Source: Saxena, "Prompt Lookup Decoding" (2023). Costs no pass of any model. The proposal is a function of the
-    context alone; the index below only makes it fast.
+    context alone; an index may only make it fast.
     """
 
     def __init__(self, max_ngram: int = 3, min_ngram: int = 1) -> None:
