@@ -160,7 +160,7 @@ def status(context: typer.Context, as_json: AsJson = False) -> None:
 
 @app.command()
 def doctor(as_json: AsJson = False) -> None:
-    """See whether this machine is ready; each line that is not well says what to type.
+    """See whether this machine is ready, and if not, what to type.
 
     \b
     ol doctor
@@ -236,7 +236,7 @@ def tests(
     kind: Annotated[str | None, typer.Option(help=f"Only these: {', '.join(KINDS)}.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """The test catalogue: what each test claims, why it matters, which pitfalls it catches.
+    """The test catalogue: what each test claims, and why it matters.
 
     \b
     ol tests L8.6
@@ -288,7 +288,7 @@ def check(
     watch: Annotated[bool, typer.Option("--watch", help="Again after every save, until Ctrl-C.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Run a module's tests on your code; the exit code is the verdict.
+    """Run a module's tests on your code and get a verdict.
 
     \b
     ol check L8.6                          all tests of L8.6
@@ -406,7 +406,7 @@ def hint(
     test: Annotated[str | None, typer.Argument(help="A test's name; the first that failed when left out.")] = None,
     again: Annotated[bool, typer.Option("--again", help="Show the hints seen so far, no new one.")] = False,
 ) -> None:
-    """One hint more for the first failing test, from a question to nearly the answer.
+    """One hint more for the failing test that `ol check` explained.
 
     \b
     ol check L8.6
@@ -499,7 +499,7 @@ def grade(
     workers: Annotated[int | None, typer.Option(min=1, help="Runs at a time; as many as processors.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Your own tests: are they valid, and what share of the planted bugs do they catch?
+    """Your own tests: what share of the planted bugs do they catch?
 
     \b
     ol grade L8.6                           the tests in work/tests/l8-6-spec/
@@ -596,7 +596,7 @@ def milestone(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Run the real model with your code: the same tokens, in fewer passes.
+    """Run the real model with your code: same tokens, fewer passes.
 
     \b
     ol milestone MS-L8                 after L8.6 passes; needs SmolLM2
@@ -630,7 +630,7 @@ def conform(
     patience: Annotated[float, typer.Option(min=0.1, help="Seconds that may pass between two answers.")] = 20.0,
     as_json: AsJson = False,
 ) -> None:
-    """Hold another engine to this one: the shared vectors, one JSON line a case.
+    """Hold another engine to this one, by the shared vectors.
 
     \b
     ol conform -- python -m tinyllm.infer.vectors answer      the package itself

@@ -69,6 +69,16 @@ def test_help_teaches_by_example_in_eighty_columns(command: str, ol: Ol) -> None
     assert "\x1b" not in printed.out
 
 
+def test_help_lists_every_command_in_a_whole_sentence(ol: Ol) -> None:
+    """A sentence that is cut says the less the longer it is.
+
+    KIND: property.
+    """
+    for line in ("-h", "dev -h"):
+        listed = ol(line).out.partition("Commands:")[2]
+        assert listed and "..." not in listed
+
+
 def test_ol_alone_shows_every_module_and_one_next_step(ol: Ol, home: Path) -> None:
     """The first thing one types.
 
