@@ -372,7 +372,11 @@ def test_live_replays_its_recorded_runs_and_says_so(built: Path, site: str, watc
     full = texts.first.text_content() or ""
     page.get_by_role("button", name="Play").click()
     page.wait_for_function("() => document.querySelector('.tinyllm-buttons button').textContent === 'Pause'")
-    assert len(texts.first.text_content() or "") < len(full)
+    page.wait_for_function(  # the first step is drawn a moment after the button changes
+        "n => document.querySelector('.tinyllm-stack .tinyllm-text:not(.tinyllm-room)').textContent.length < n",
+        arg=len(full),
+        polling=20,
+    )
     watched.picture("site-live-1280")
     page.wait_for_function("() => document.querySelector('.tinyllm-buttons button').textContent === 'Play'")
     assert texts.first.text_content() == full
