@@ -67,6 +67,17 @@ def _say(sentence: str) -> None:
     print(sentence, file=sys.stderr)
 
 
+def _capital(error: ValueError) -> str:
+    """What is wrong, as a sentence of its own."""
+    return f"{str(error)[0].upper()}{str(error)[1:]}"
+
+
+def _usage(error: ValueError) -> typer.Exit:
+    """Say what the caller got wrong; the exit to raise."""
+    _say(_capital(error))
+    return typer.Exit(USAGE)
+
+
 def _out() -> Console:
     # No guessing at what a number or a path is; colour only where the text says so, and only in a terminal.
     return Console(highlight=False, emoji=False, markup=False, soft_wrap=True)
@@ -88,7 +99,7 @@ def _module(module_id: str) -> Module:
     except ValueError as error:
         from ol.milestone import MILESTONES
 
-        _say(_wrapped(f"{str(error)[0].upper()}{str(error)[1:]}", 0))
+        _say(_wrapped(_capital(error), 0))
         if (wanted := module_id.strip().upper()) in MILESTONES:
             _say(f"{wanted} is a milestone: `ol milestone {wanted}`.")
         raise typer.Exit(USAGE) from error
@@ -322,8 +333,7 @@ def check(
         with _Counting(out if not as_json else None) as counting:
             verdict = judge(chosen.id, workspace, ref_deps=ref_deps, kind=kind, book=book, on_event=counting.see)
     except ValueError as error:
-        _say(f"{str(error)[0].upper()}{str(error)[1:]}")
-        raise typer.Exit(USAGE) from error
+        raise _usage(error) from error
     if as_json:
         _print_json(verdict.to_json())
     else:
@@ -433,8 +443,7 @@ def hint(
     try:
         name = find(tests_of(chosen), name).name
     except ValueError as error:
-        _say(f"{str(error)[0].upper()}{str(error)[1:]}")
-        raise typer.Exit(USAGE) from error
+        raise _usage(error) from error
     stages = hints_for(name, chosen)
     key = f"{chosen.id} {name}"
     seen = min(workspace.state.hints.get(key, 0), len(stages))
@@ -546,8 +555,7 @@ def _grade_all(out: Console, chosen: Module, folder: Path, workers: int, as_json
         with _Bar(out if not as_json else None) as bar:
             found = grade_all(chosen.id, folder, workers=workers, on_event=bar.see)
     except ValueError as error:
-        _say(f"{str(error)[0].upper()}{str(error)[1:]}")
-        raise typer.Exit(USAGE) from error
+        raise _usage(error) from error
     broken = any(row["status"] == "broken" for row in found.grades.values())
     if as_json:
         _print_json({"module": found.module, "grades": found.grades, "csv": found.csv, "json": found.json})
@@ -612,8 +620,7 @@ def milestone(
         with _Counting(out if not as_json else None) as counting:
             verdict = reach(milestone_id, Workspace(), ref_deps=ref_deps, on_event=counting.see)
     except ValueError as error:
-        _say(f"{str(error)[0].upper()}{str(error)[1:]}")
-        raise typer.Exit(USAGE) from error
+        raise _usage(error) from error
     if as_json:
         _print_json(verdict.to_json())
     else:
@@ -648,8 +655,7 @@ def conform(
     try:
         report = hold(command, read(only=section or ()), patience)
     except ValueError as error:
-        _say(f"{str(error)[0].upper()}{str(error)[1:]}")
-        raise typer.Exit(USAGE) from error
+        raise _usage(error) from error
     except OSError as error:
         _say(f"{command[0]} cannot be started: {error.strerror}.")
         raise typer.Exit(USAGE) from error

@@ -17,7 +17,6 @@ PORT = ROOT / "ports" / "rust"
 CARGO = shutil.which("cargo")
 
 
-
 def _why_not(*tool: str) -> str:
     """Why the port cannot be built here, or looked at with `tool`, in a sentence; "" when it can."""
     if CARGO is None:
@@ -31,7 +30,8 @@ def _why_not(*tool: str) -> str:
     return f"the Rust port is not built here: `{' '.join(['cargo', *tool, '--version'])}` fails: {said}"
 
 
-pytestmark = pytest.mark.skipif(bool(_why_not()), reason=_why_not())
+ABSENT = _why_not()
+pytestmark = pytest.mark.skipif(bool(ABSENT), reason=ABSENT)
 
 
 def cargo(*words: str) -> subprocess.CompletedProcess[str]:
