@@ -3,7 +3,8 @@
     python bench/decode.py [--json PATH] [--plot PATH] [--tokens 128]
 
 Greedy, so every run of a request writes the same ids. For each draft the bound says what its speed would be if nothing
-were ever accepted: T(1) / (T(k + 1) + the draft's own time).
+were ever accepted: T(1) / (T(k + 1) + the draft's own time). The course's requests are joined by one in which all that
+is written was read before, and at the end stands a prompt lookup that never finds anything to propose.
 """
 
 from __future__ import annotations
@@ -20,13 +21,22 @@ from _measure import alternate, arguments, finish, table  # isort: split  # befo
 from tinyllm import smollm2
 from tinyllm.infer.generate import Generation, generate, last_logits, new_cache
 from tinyllm.infer.sample import SamplingParams
-from tinyllm.infer.spec import DraftModel, Proposal, speculative_generate
+from tinyllm.infer.spec import DraftModel, PromptLookupDraft, Proposal, speculative_generate
 from tinyllm.prob.sampling import UniformSource
+from tinyllm.tok.bpe import BPETokenizer
 from tinyllm.xfmr.llama import Llama
 from tinyllm.zoo import smollm2 as load
 
 K = {"prompt lookup": 8, "n-gram": 4, "model": 2}
-
+PASSAGE = (
+    "The old bridge over the river Alm was built by three brothers. They carried every stone from the hill by hand, "
+    "and it took them eleven years. In the first winter the water rose and took two of the arches away, so they began "
+    "again with larger stones. The youngest brother drew the plan, the second cut the stones, and the eldest laid "
+    "them. Today only walkers may cross it. On the last stone, close to the water, you can still read their names."
+)
+# SmolLM2 goes on with the passage to the letter once it stands there twice; quoted once, it soon paraphrases.
+WORD_FOR_WORD = f"{PASSAGE}\n\n{PASSAGE}\n\nThe old bridge over"
+NEVER = 64  # ids: a match this long is never found in the request it is tried on
 
 Run = Callable[[str], Generation]
 
@@ -59,6 +69,24 @@ def pass_seconds(model: Llama, repetitions: int) -> dict[int, float]:
     return {n: timing.median for n, timing in alternate(jobs, repetitions).items()}
 
 
+def nothing_found(model: Llama, tok: BPETokenizer, p: SamplingParams, repetitions: int) -> float:
+    """Speed against plain decoding of a prompt lookup that looks in every round and never proposes."""
+    prompt = smollm2.requests(tok)["chat"]
+    draft = PromptLookupDraft(max_ngram=NEVER, min_ngram=NEVER)
+    speeds: dict[str, list[float]] = {"plain": [], "lookup": []}
+
+    def plain() -> None:
+        speeds["plain"].append(generate(model, tok, prompt, p).stats["tokens_per_s"])
+
+    def lookup() -> None:
+        run = speculative_generate(model, draft, tok, prompt, p, k=K["prompt lookup"])
+        assert run.stats["drafted"] == 0
+        speeds["lookup"].append(run.stats["tokens_per_s"])
+
+    alternate({"plain": plain, "lookup": lookup}, repetitions, warm_up=1)
+    return statistics.median(speeds["lookup"][1:]) / statistics.median(speeds["plain"][1:])
+
+
 def plot(path: Path, speed: dict[str, dict[str, float]]) -> None:
     """Draw the table."""
     import numpy as np
@@ -88,7 +116,7 @@ def main() -> None:
     speed: dict[str, dict[str, float]] = {}
     details: dict[str, dict[str, Any]] = {}
     passes = pass_seconds(model, 15)
-    for name, prompt in smollm2.requests(tok).items():
+    for name, prompt in {"quoting to the letter": WORD_FOR_WORD, **smollm2.requests(tok)}.items():
         prompt_ids = tok.encode(prompt)
         drafts = {kind: Timed(draft) for kind, draft in smollm2.drafts(model, prompt_ids).items()}
         results: dict[str, list[Generation]] = {kind: [] for kind in ("plain", *drafts)}
@@ -116,6 +144,8 @@ def main() -> None:
             for kind, draft in drafts.items()
         }
 
+    empty = nothing_found(model, tok, p, options.repetitions)
+
     rows: list[list[object]] = []
     for name, found in speed.items():
         row: list[object] = [name, f"{found['plain']:.1f}"]
@@ -128,10 +158,11 @@ def main() -> None:
         head += [f"{kind} x", "rate", "bound x"]
     print("each draft: speed against plain, acceptance rate, and the speed if nothing were accepted\n")
     table(head, rows)
+    print(f"\nprompt lookup that finds nothing: {empty:.2f} x plain")
     if options.plot:
         plot(options.plot, speed)
     pass_s = {str(n): seconds for n, seconds in passes.items()}
-    finish(options, {"k": K, "tokens_per_s": speed, "drafts": details, "pass_s": pass_s})
+    finish(options, {"k": K, "tokens_per_s": speed, "drafts": details, "pass_s": pass_s, "nothing found": empty})
 
 
 if __name__ == "__main__":

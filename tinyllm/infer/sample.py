@@ -8,6 +8,7 @@ al. 2020; min-p: Nguyen et al. 2024; presence and frequency penalties as in Open
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from numbers import Integral, Real
@@ -154,29 +155,32 @@ def _kept_ids(scaled: NDArray[np.float64], p: SamplingParams) -> NDArray[np.int6
     return kept
 
 
-def _near_top(logits: NDArray[np.float64]) -> Iterator[NDArray[np.int64]]:
-    """Growing sets of ids (ascending) around the largest logit, the last of them all that are not -inf.
-
-    Sorting a whole vocabulary is slow, and a filter rarely needs more than its top.
-    """
-    largest = logits.max()
-    for reach in (4.0, 6.0, 8.0, 10.0, 14.0, 20.0, 40.0):
-        yield np.flatnonzero(logits >= largest - reach)
-    yield np.flatnonzero(logits > -np.inf)
-
-
 def _descending(logits: NDArray[np.float64], ids: NDArray[np.int64]) -> NDArray[np.int64]:
     """`ids` (ascending) in the order of the filters: logit descending, ties by id ascending."""
     return ids[np.argsort(-logits[ids], kind="stable")]
 
 
 def _top_k(scaled: NDArray[np.float64], k: int) -> NDArray[np.int64]:
-    """The first k ids in the order of the filters, ascending; fewer where the others are -inf."""
-    near = next((ids for ids in _near_top(scaled) if ids.size >= k), np.flatnonzero(scaled > -np.inf))
-    if near.size > k:
-        values = scaled[near]
-        near = near[values >= np.partition(values, near.size - k)[near.size - k]]  # the k largest, and ties
+    """The first k ids in the order of the filters, ascending; fewer where the others are -inf. 0 < k < V.
+
+    Sorting a whole vocabulary is slow. Cut it into pieces, at least k of them: the k-th largest of their maxima is a
+    logit that at least k logits reach, so only those need sorting.
+    """
+    maxima = np.maximum.reduceat(scaled, np.arange(0, scaled.size, max(1, scaled.size // (4 * k))))  # [pieces]
+    reached = np.partition(maxima, maxima.size - k)[maxima.size - k]
+    near = np.flatnonzero(scaled >= max(reached, -sys.float_info.max))  # never one at -inf
     return np.sort(_descending(scaled, near)[:k])
+
+
+def _near_top(logits: NDArray[np.float64]) -> Iterator[NDArray[np.int64]]:
+    """Growing sets of ids (ascending) around the largest logit, the last of them all that are not -inf.
+
+    Top-p rarely needs more than the top of a vocabulary, and what top-k left needs no such care.
+    """
+    largest = logits.max()
+    for reach in (4.0, 6.0, 8.0, 10.0, 14.0, 20.0, 40.0) if logits.size > 1000 else ():
+        yield np.flatnonzero(logits >= largest - reach)
+    yield np.flatnonzero(logits > -np.inf)
 
 
 def _top_p(scaled: NDArray[np.float64], kept: NDArray[np.int64] | None, top_p: float) -> NDArray[np.int64]:
