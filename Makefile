@@ -58,7 +58,7 @@ test: $(AUTHOR)  ## environment, model, and everything CI runs
 	@$(PY) -m tinyllm.zoo || echo "Going on without the model: its tests are skipped, or fail where CI is set."
 	@$(MAKE) --no-print-directory lint
 	$(PY) book/pairing.py check
-	$(PY) -m pytest -n $(WORKERS) -m "not browser"
+	$(PY) -m pytest -n $(WORKERS) --dist worksteal -m "not browser"
 	$(PY) -m pytest -n $(WORKERS) --dist loadfile --nbval book
 	@$(MAKE) --no-print-directory site
 	$(PY) -m pytest -n $(WORKERS) --dist loadfile -m browser tests/browser
