@@ -45,32 +45,61 @@ def pages(built: Path) -> list[str]:
 def test_every_page_is_complete_without_a_network(pages: list[str], site: str, watch: Any) -> None:
     """A reader may be on a train, with a phone: fonts, formulas, pictures and scripts come with the page, and it fits.
 
-    The fixture fails the test on a console error, a failed load or a request to another machine. KIND: smoke.
+    A solution in sight would spoil the exercise; one that does not open helps nobody. Each page is opened once for all
+    of this. The fixture fails the test on a console error, a failed load or a request to another machine. KIND: smoke.
     """
     watched = watch()
     page = watched.page
+    folds = 0
     for name in pages:
         page.set_viewport_size({"width": DESKTOP[0], "height": DESKTOP[1]})
         page.goto(f"{site}/{name}")
         page.evaluate(SETTLED)
-        seen = page.evaluate(
-            """() => ({
-                formulas: document.querySelectorAll("span.math, div.math").length,
-                set: document.querySelectorAll("mjx-container").length,
-                faulty: document.querySelectorAll("mjx-merror, .problematic").length,
-                broken: [...document.images].filter((i) => i.complete && !i.naturalWidth).map((i) => i.src),
-                undescribed: [...document.querySelectorAll("article img:not([alt])")].map((i) => i.src),
-                waiting: document.querySelectorAll("div.tinyllm-explorable:not(.tinyllm-started)").length,
-            })"""
-        )
-        assert seen["set"] >= seen["formulas"] and not seen["faulty"], f"{name}: formulas not set: {seen}"
-        assert not seen["broken"] and not seen["undescribed"], f"{name}: pictures: {seen}"
-        assert not seen["waiting"], f"{name}: an explorable did not start"
+        is_complete(page, name)
         for width, height in (DESKTOP, PHONE):
             page.set_viewport_size({"width": width, "height": height})
             wide = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
             assert wide <= 1, f"{name} is {wide} pixels wider than a window of {width}"
-            watched.picture(f"site-{Path(name).stem}-{width}", whole=True)
+            picture = watched.picture if (width, height) == PHONE else watched.whole_picture
+            picture(f"site-{Path(name).stem}-{width}")
+        folds += are_folded_and_open(page, name)
+    assert folds >= 6
+
+
+def is_complete(page: Any, name: str) -> None:
+    """Nothing on the page is missing, and no markup shows."""
+    seen = page.evaluate(
+        """() => ({
+            formulas: document.querySelectorAll("span.math, div.math").length,
+            set: document.querySelectorAll("mjx-container").length,
+            faulty: document.querySelectorAll("mjx-merror, .problematic").length,
+            broken: [...document.images].filter((i) => i.complete && !i.naturalWidth).map((i) => i.src),
+            undescribed: [...document.querySelectorAll("article img:not([alt])")].map((i) => i.src),
+            waiting: document.querySelectorAll("div.tinyllm-explorable:not(.tinyllm-started)").length,
+            text: document.querySelector("article").innerText,
+        })"""
+    )
+    text = seen.pop("text")
+    assert seen["set"] >= seen["formulas"] and not seen["faulty"], f"{name}: formulas not set: {seen}"
+    assert not seen["broken"] and not seen["undescribed"], f"{name}: pictures: {seen}"
+    assert not seen["waiting"], f"{name}: an explorable did not start"
+    assert "<details" not in text and "$" not in re.sub(r"\S*\$\w+", "", text), f"{name} shows raw markup"
+
+
+def are_folded_and_open(page: Any, name: str) -> int:
+    """How many solutions and hints the page has: each is closed, and a click opens it."""
+    assert "# Solution" not in page.locator("article .cell:not(.tag_hide-cell) pre").all_inner_texts(), name
+    folds = page.evaluate(
+        """() => [...document.querySelectorAll("article details")].map((fold) => {
+            const found = {open: fold.open, closed: fold.offsetHeight, called: fold.querySelector("summary").innerText};
+            fold.querySelector("summary").click();
+            return {...found, opened: fold.offsetHeight};
+        })"""
+    )
+    for fold in folds:
+        assert not fold["open"], f"{name}: {fold['called']} is open from the start"
+        assert fold["opened"] > fold["closed"] + 10, f"{name}: {fold['called']} does not open"
+    return len(folds)
 
 
 def test_no_page_names_another_machine_to_load_from(built: Path) -> None:
@@ -113,28 +142,6 @@ def test_links_inside_the_book_lead_somewhere(built: Path) -> None:
                 if not re.search(rf'\b(?:id|name)="{re.escape(anchor)}"', body):
                     found.append(f"{page.name}: {target} has no such place")
     assert found == []
-
-
-def test_solutions_and_hints_are_folded_and_open(pages: list[str], site: str, watch: Any) -> None:
-    """A solution in sight spoils the exercise; one that does not open helps nobody.
-
-    KIND: smoke.
-    """
-    page = watch().page
-    folded = 0
-    for name in pages:
-        page.goto(f"{site}/{name}")
-        for fold in page.locator("article details").all():
-            assert fold.get_attribute("open") is None, f"{name}: open from the start"
-            closed = fold.bounding_box()["height"]
-            fold.locator("summary").first.click()
-            opened = fold.bounding_box()["height"]
-            assert opened > closed + 10, f"{name}: {fold.locator('summary').first.inner_text()} does not open"
-            folded += 1
-        text = page.locator("article").inner_text()
-        assert "# Solution" not in page.locator("article .cell:not(.tag_hide-cell) pre").all_inner_texts(), name
-        assert "<details" not in text and "$" not in re.sub(r"\S*\$\w+", "", text), f"{name} shows raw markup"
-    assert folded >= 6
 
 
 # Explorables ------------------------------------------------------------------------------------------------------
