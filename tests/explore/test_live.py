@@ -50,9 +50,7 @@ def test_tokens_speed_and_acceptance_by_hand() -> None:
         "n-gram: 6 tokens in 3 target passes, 4.0 tokens per second; 3 of 7 draft tokens kept (0.43)."
     )
     assert compute([]) == (0, 0, 0.0, 0, 0) and np.isnan(compute(HAND[:0]).rate)
-    assert in_words(PLAIN, [Step(1.0, (("a", "bonus"),), 1, 0, 0)]) == (
-        "plain decoding: 1 token in 1 target pass, 0.0 tokens per second."
-    )
+    assert in_words(PLAIN, [Step(1.0, (("a", "bonus"),), 1, 0, 0)]) == "plain decoding: 1 token in 1 target pass."
     twice = [step._replace(seconds=2 * step.seconds) for step in HAND]
     assert compare(HAND, twice, greedy=True).startswith("The same text, as it must be; speculative decoding ran at 2.0")
     assert compare(HAND, twice[:2], greedy=True).startswith("The texts differ, and they must not")

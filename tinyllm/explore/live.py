@@ -91,9 +91,10 @@ def in_words(name: str, steps: Sequence[Step]) -> str:
     """A request so far as a sentence; `name` is its draft, or plain decoding."""
     speed = compute(steps)
     kept = f"; {speed.accepted} of {speed.drafted} draft tokens kept ({speed.rate:.2f})" if speed.drafted else ""
+    pace = f", {speed.per_second:.1f} tokens per second" if speed.passes > 1 else ""
     return (
         f"{name}: {speed.tokens} token{'' if speed.tokens == 1 else 's'} in {speed.passes} target "
-        f"pass{'' if speed.passes == 1 else 'es'}, {speed.per_second:.1f} tokens per second{kept}."
+        f"pass{'' if speed.passes == 1 else 'es'}{pace}{kept}."
     )
 
 
