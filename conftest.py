@@ -30,6 +30,10 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
     reason = why_not()
     if reason is None:
+        if item.path.suffix == ".ipynb":
+            from tinyllm.xfmr import kernels
+
+            kernels.prepare()  # a chapter's kernel would say in a cell's output that it compiles
         return
     if os.environ.get("CI"):
         pytest.fail(f"the real model is absent, and CI allows no skip: {reason}", pytrace=False)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import numpy as np
 import pytest
 from gguf import GGMLQuantizationType, quants
@@ -280,3 +282,27 @@ def test_threads_out_of_range_are_refused() -> None:
         with pytest.raises(ValueError, match=str(n)):
             kernels.set_threads(n)
     assert kernels.threads() == before
+
+
+@pytest.mark.parametrize(("takes", "said"), [(0.0, False), (0.3, True)])
+def test_a_word_is_said_when_compiling_takes_long_and_none_when_the_cache_is_read(
+    takes: float, said: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Ten silent seconds look like a hang; a word that comes every time would stand in the output of a cell.
+
+    KIND: boundary.
+    """
+
+    class Entry:
+        def compile(self, signature: str) -> None:
+            time.sleep(takes)
+
+        def disable_compile(self) -> None:
+            pass
+
+    monkeypatch.setattr(kernels, "_ready", [])
+    monkeypatch.setattr(kernels, "_alone", [])
+    monkeypatch.setattr(kernels, "_entries", [(Entry(), "void()")])
+    monkeypatch.setattr(kernels, "PATIENCE", 0.1)
+    kernels.prepare()
+    assert capsys.readouterr().err.startswith("Compiling the kernels") is said

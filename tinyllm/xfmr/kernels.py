@@ -633,18 +633,19 @@ def to_next_cache(*arguments: Any) -> Floats:
     return out
 
 
+PATIENCE = 3.0  # seconds; the cache is read in half a second, or in two on a busy machine
 _ready: list[tuple[Ints, list[Any]]] = []  # addresses, and what keeps them valid
 
 
 def prepare() -> Ints:
     """Compile the kernels, or read them from Numba's cache, and return the addresses of those compiled alone.
 
-    Says so when it takes more than a second; costs nothing when it was done before.
+    Says so when it takes longer than reading them does; costs nothing when it was done before.
     """
     with one_caller:
         if not _ready:
             word = "Compiling the kernels: about ten seconds, once; they are kept on disk for the next time."
-            late = threading.Timer(1.0, print, [word], {"file": sys.stderr, "flush": True})
+            late = threading.Timer(PATIENCE, print, [word], {"file": sys.stderr, "flush": True})
             late.start()
             kept = [_kept_on_disk(function, signature) for function, signature in _alone]
             for entry, signature in _entries:
