@@ -19,6 +19,7 @@ import os
 import sys
 import threading
 import traceback
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -176,6 +177,8 @@ def kernel(connection_file: str) -> None:
 
     lockdown.watch(watched, watched["secret"])
     overlay.Overlay.from_json(os.environ[overlay.VARIABLE]).activate()
+    # Numba asks for a lock between processes, which would lie outside the folder, and a cell would show that it has none.
+    warnings.filterwarnings("ignore", "Could not obtain multiprocessing lock")
     sys.argv = ["ol", "-f", connection_file]
     sys.path.insert(0, "")  # as every kernel does: the notebook's folder
     launch_new_instance()

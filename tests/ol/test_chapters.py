@@ -1,0 +1,69 @@
+"""`ol check --book`: practice notebooks judged with the learner's code underneath."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import nbformat
+import pytest
+
+from ol.check import check
+from ol.course import module, reference
+from ol.start import start
+from ol.workspace import Workspace
+
+SPEC = module("M07.1")
+ASK = "from tinyllm.prob import sampling\nprint(sampling.WHOSE, sampling.sample_categorical([0.5, 0.5], 0.7))"
+# Numba's threads ask for a lock between processes, which a contained kernel is not given: a cell must not show that.
+PARALLEL = "import numba\nnumba.set_num_threads(1)\nprint('one thread')"
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Workspace:
+    """M07.1 started and built, with a practice chapter of two cells in place of its own."""
+    made = Workspace(tmp_path / "work")
+    start(SPEC, made)
+    code = reference(SPEC.files[0]).read_text(encoding="utf-8")
+    made.file(SPEC.files[0]).write_text(code + "\nWHOSE = 'mine'\n", encoding="utf-8")
+    write_chapters(made, [(ASK, "mine 1\n"), (PARALLEL, "one thread\n")])
+    return made
+
+
+def write_chapters(workspace: Workspace, cells: list[tuple[str, str]]) -> None:
+    """Each practice chapter of the module becomes one of these cells, source and stored output."""
+    made = []
+    for count, (source, printed) in enumerate(cells, 1):
+        outputs = [nbformat.v4.new_output("stream", text=printed)]
+        made.append(nbformat.v4.new_code_cell(source, execution_count=count, outputs=outputs))
+    for chapter in SPEC.chapters:
+        notebook = nbformat.v4.new_notebook(
+            cells=made, metadata={"kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"}}
+        )
+        nbformat.write(notebook, workspace.practice(chapter))
+
+
+def test_a_chapter_runs_on_the_learners_code_and_passes_when_every_cell_prints_what_it_should(
+    workspace: Workspace,
+) -> None:
+    """The chapters are the course's other grade; contained as a run is, they must print what they print in JupyterLab.
+
+    KIND: differential.
+    """
+    verdict = check(SPEC.id, workspace, ref_deps=True, book=True)
+    cells = 2 * len(SPEC.chapters)
+    assert (verdict.status, len(verdict.tests)) == ("pass", cells), verdict.text()
+    assert f"All {cells} cells do what their chapter does" in verdict.text()
+
+
+def test_the_first_cell_that_prints_something_else_is_named(workspace: Workspace) -> None:
+    """And only a cell that differs: the one before it counts.
+
+    KIND: unit.
+    """
+    write_chapters(workspace, [(PARALLEL, "one thread\n"), (ASK, "mine 0\n")])
+    verdict = check(SPEC.id, workspace, ref_deps=True, book=True)
+    assert verdict.status == "fail", verdict.text()
+    said = verdict.text()
+    assert f"{len(SPEC.chapters)} of {2 * len(SPEC.chapters)} cells do what the chapter does" in said
+    assert f"{SPEC.chapters[0]}, cell 1" in said and "mine 0" in said and "mine 1" in said
+    assert all(len(line) <= 80 for line in said.splitlines())
