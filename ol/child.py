@@ -177,7 +177,7 @@ def kernel(connection_file: str) -> None:
 
     lockdown.watch(watched, watched["secret"])
     overlay.Overlay.from_json(os.environ[overlay.VARIABLE]).activate()
-    # Numba asks for a lock between processes, which would lie outside the folder, and a cell would show that it has none.
+    # Numba asks for a lock between processes, which would lie outside the folder: a cell would show that it gets none.
     warnings.filterwarnings("ignore", "Could not obtain multiprocessing lock")
     sys.argv = ["ol", "-f", connection_file]
     sys.path.insert(0, "")  # as every kernel does: the notebook's folder

@@ -376,7 +376,7 @@ class _Counting:
         elif record.get("is") in ("result", "request"):
             self._done += 1
         if self._status is not None:
-            self._status.update(f"{self._done} of {self._total}" if self._total else f"{self._done} done")
+            self._status.update(f"{self._done} of {self._total} cases" if self._total else f"{self._done} done")
 
 
 class _Bar:

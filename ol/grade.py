@@ -198,7 +198,7 @@ def _grade(
     secret = tuple(reference(rel) for rel in chosen.files)
     runs = [Run(one.overlay, (tests,), limits=limits, secret=secret) for one in correct]
     outcomes = runner.outcomes(runs, count("correct"))
-    ran = sum(test.outcome == "passed" for test in outcomes[0].tests)
+    ran = sum(test.outcome != "skipped" for test in outcomes[0].tests)
     for one, outcome in zip(correct, outcomes, strict=True):
         if outcome.ending == "broken":
             return Grade(chosen.id, "broken", tests=ran, bugs=len(bugs), reasons=(outcome.reason,))

@@ -542,8 +542,8 @@ def _with(outcome: Outcome, ending: Ending, reason: str) -> Outcome:
 
 
 def _list(sentences: list[str]) -> str:
-    first = sentences[0][0].upper() + sentences[0][1:]
-    return first + (f", and {len(sentences) - 1} more such attempts." if len(sentences) > 1 else ".")
+    first, more = sentences[0][0].upper() + sentences[0][1:], len(sentences) - 1
+    return first + (f", and {more} more such attempt{'s' if more > 1 else ''}." if more else ".")
 
 
 def _one_line(fault: Mapping[str, Any]) -> str:

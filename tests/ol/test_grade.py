@@ -141,7 +141,7 @@ def test_a_weak_suite_is_valid_and_fails_with_names_and_without_edits(tmp_path: 
         (SKIPPED, "Every test was skipped"),
         (UNREADABLE, "test_mine.py cannot be run: SyntaxError"),
         (LEAVES, "ended the process with exit code 0 while test_goes was running"),
-        (READS_THE_BUGS, "which is not for it"),
+        (READS_THE_BUGS, "which is not for it, while test_looks was running"),
     ],
     ids=["too strict", "no tests", "empty", "skipped", "unreadable", "leaves", "reads the bugs"],
 )
@@ -270,6 +270,7 @@ def test_a_folder_is_graded_in_two_goes_as_in_one(tmp_path: Path) -> None:
     assert sum(event["is"] == "run" for event in runs) == 2 * 2, "two on correct code for cleo, two for dan"
     rows = {row["learner"]: row for row in csv.DictReader(table.read_text(encoding="utf-8").splitlines())}
     assert float(rows["ada"]["share"]) >= 0.8 and rows["ada"]["valid"] == "True"
+    assert rows["cleo"]["tests"] == "2", "the one that is wrong ran too"
     assert rows["cleo"]["share"] == "0.000" and "fails a correct implementation" in rows["cleo"]["reasons"]
     stored = json.loads(found.json.read_text(encoding="utf-8"))
     assert set(stored["learners"]) == set(rows) and stored["pass_mark"] == 0.8
