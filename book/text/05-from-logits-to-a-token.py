@@ -7,6 +7,18 @@
 # It looks like a detail. But the chapters on speculation rest on the sentence "the output has exactly the target's
 # distribution", and *this* is where that distribution is made: penalties, temperature and filters included. Two programs
 # that do the same steps in another order have two different targets.
+#
+# These are the steps, in the order in which a program takes them. You will meet them in the order in which they are
+# easiest to understand; the functions and tests use the numbers.
+#
+# | | step | | | step |
+# |---|---|---|---|---|
+# | 1 | a float64 copy of the logits | | 7 | top-p |
+# | 2 | repetition penalty | | 8 | min-p |
+# | 3 | frequency and presence penalty | | 9 | normalise what is left |
+# | 4 | temperature 0: the largest, and stop | | 10 | one uniform |
+# | 5 | divide by the temperature | | 11 | the token it falls on |
+# | 6 | top-k | | | |
 
 # %%
 import math
@@ -26,7 +38,8 @@ from tinyllm.prob.sampling import sample_categorical
 def check(name, answer, right, hint):
     """Say at once whether an answer is right. An answer that is still None says nothing."""
     if answer is not None:
-        print(f"{name}: right." if answer == right else f"{name}: not yet. {hint}")
+        same = list(answer) == list(right) if isinstance(answer, list | tuple) else answer == right
+        print(f"{name}: right." if same else f"{name}: not yet. {hint}")
 
 
 # %% [markdown]
@@ -288,9 +301,8 @@ for name, values in (("as they are", logits), ("all lower by 4", logits - 4)):
 assert shifted["all lower by 4"] > 1.1 * shifted["as they are"]
 
 # %% [markdown]
-# It does. Two models with the same probabilities can react differently, and that is why the sign rule exists: without it,
-# dividing a negative logit would make the token *more* likely. Frequency and presence only subtract, so they have no
-# such quirk.
+# It does: two models with the same probabilities can react differently. Frequency and presence only subtract, so they
+# have no such quirk. (Why a rule for signs at all? Dividing a negative logit would make the token *more* likely.)
 
 # %%
 def penalise(logits, params, history, prompt):
@@ -318,13 +330,15 @@ def next_after_hot_hot(frequency):
     return WORDS[sample(logits, SamplingParams(temperature=0, frequency_penalty=frequency), [hot, hot], None)[0]]
 
 
-if my_frequency is not None:
+if my_frequency is not None and my_frequency != round(my_frequency, 2):
+    print("two decimals, please")
+elif my_frequency is not None:
     enough, too_much = next_after_hot_hot(my_frequency) != "hot", next_after_hot_hot(my_frequency - 0.01) != "hot"
     print("right." if enough and not too_much else "not yet; " + ("a smaller one does it too" if enough else "hot again"))
 
 # %% tags=["solution"]
 # Solution
-my_frequency = math.ceil(100 * math.log(2) / 2) / 100  # it is subtracted twice, and must exceed ln 16 - ln 8 = ln 2
+my_frequency = math.ceil(100 * math.log(2) / 2) / 100  # taken off twice, it must reach ln 16 - ln 8 = ln 2; "cold" wins a tie
 print(my_frequency, next_after_hot_hot(my_frequency))
 assert next_after_hot_hot(my_frequency) == "cold" and next_after_hot_hot(my_frequency - 0.01) == "hot"
 

@@ -26,14 +26,15 @@ print(model.n_layers, "layers,", model.vocab_size, "tokens")
 def check(name, answer, right, hint):
     """Say at once whether an answer is right. An answer that is still None says nothing."""
     if answer is not None:
-        print(f"{name}: right." if answer == right else f"{name}: not yet. {hint}")
+        same = list(answer) == list(right) if isinstance(answer, list | tuple) else answer == right
+        print(f"{name}: right." if same else f"{name}: not yet. {hint}")
 
 
 # %% [markdown]
 # ## What a pass gives
 #
 # A **pass** takes token ids and returns a row of logits for *each* of them: what the model expects after the ids up to
-# there. **Predict** what it expects after "The", after "The capital", and after the whole line.
+# there. **Predict** what it expects after "The capital of", and after the whole line.
 
 # %%
 prompt = "The capital of France is"
@@ -55,7 +56,8 @@ show(figure, "The six likeliest tokens after The capital of France is. Paris has
 assert 0.7 < p[top[0]] < 0.85
 
 # %% [markdown]
-# Five rows of answers, and to continue the text you need only the last. That waste is worth remembering: **one pass can
+# With one word to go on, the model has little to say; with five it is fairly sure. Five rows of answers, and to continue
+# the text you need only the last. That waste is worth remembering: **one pass can
 # judge several places at once**, and speculation will live off it.
 #
 # ## The plain loop
@@ -83,7 +85,8 @@ assert plain_computed == sum(range(5, 17)) == 126
 #
 # ## What can be kept
 #
-# Inside the model, positions meet in one place only: attention. Each position makes a **query**, a **key** and a
+# A model is a stack of **layers**. In each layer, positions meet in one place only: **attention**. It runs several times
+# side by side, and each of these is a **head**. In a head, each position makes a **query**, a **key** and a
 # **value**, three short rows of numbers. It compares its query with the keys *up to its own*, and mixes their values by
 # how well they fit. Here is that, for one head and four positions.
 
@@ -104,7 +107,16 @@ for t in range(4):
 # %% [markdown]
 # **Predict:** a fifth position arrives. Which of the four rows above change? And of positions 0 to 3, what does the
 # fifth one need: queries, keys, values?
-#
+
+# %%
+before = [attend(queries[t], keys[: t + 1], values[: t + 1]) for t in range(4)]
+keys, values = np.vstack([keys, [0, 1]]), np.vstack([values, [1, 4]])
+after = [attend(queries[t], keys[: t + 1], values[: t + 1]) for t in range(4)]
+print("rows 0 to 3 with a fifth position there:", [row.round(3).tolist() for row in after])
+print("position 4 itself:", attend(np.array([1.0, 2]), keys, values).round(3))
+assert np.array_equal(before, after)
+
+# %% [markdown]
 # None changes, since no position looks ahead. And it needs their keys and values, not their queries: nobody asks a query
 # again. So keep keys and values, in every layer, and let each pass compute only what is new. That store is the **KV
 # cache**. Check it on the real model: the keys of the first five positions, once alone and once with a sixth behind
@@ -129,7 +141,7 @@ print("keys and values of the first five are the same bits in all", model.n_laye
 # ## A cache is an array and a number
 #
 # One array for keys, one for values, for each layer; and how many positions are filled. To forget the last few is to
-# lower that number. That last line looks like nothing, and chapter 11 is about it.
+# lower that number: `truncate` below, one line that looks like nothing. Chapter 11 is about it.
 
 # %%
 class MyCache:
@@ -150,7 +162,7 @@ class MyCache:
         return self.k[layer, :, :, :end], self.v[layer, :, :, :end]
 
     def truncate(self, n):
-        self.filled = [n] * len(self.filled)
+        self.filled = [min(n, filled) for filled in self.filled]
 
 
 def with_cache(prompt_ids, n, cache):
@@ -199,6 +211,8 @@ assert sum(5 + y for y in range(drawn)) == 56 and 5 + (drawn - 1) == 11
 # %%
 print("tokens known:", len(prompt_ids) + len(ids), " positions in the cache:", mine.seq_len())
 assert mine.seq_len() == len(prompt_ids) + len(ids) - 1
+mine.truncate(len(prompt_ids))  # forget all but the prompt, and go on from there
+assert np.array_equal(model.forward(np.array([ids[:1]]), None, mine)[0, -1], rows[1])
 
 # %% [markdown]
 # ## Your turn: what the cache saves
@@ -265,7 +279,7 @@ print("".join(tok.decode([i]) for i in line_ids))
 assert "".join(tok.decode([i]) for i in line_ids) != line == tok.decode(line_ids)
 
 # %% [markdown]
-# The parrot is spread over three tokens, and none of them is text alone: the decoder writes U+FFFD, the mark for bytes
+# The parrot is spread over three tokens, and none of them holds all of it: the decoder writes U+FFFD, the mark for bytes
 # that make no character. Decode all ids so far instead, and give out what is new. But there is a trap: an unfinished
 # character shows as that mark at the end, and what you have printed you cannot take back. So an end like that is **held
 # back** until it is whole.
