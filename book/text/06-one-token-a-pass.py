@@ -238,7 +238,8 @@ assert my_without == sum(500 + token for token in range(100))
 # %% [markdown]
 # ## Your turn: what the cache costs
 #
-# Per position it holds a key and a value, each of `d_head` float32 numbers (4 bytes), for every KV head of every layer.
+# Several query heads may share one head of keys and values, a **KV head**. Per position the cache holds a key and a value,
+# each of `d_head` float32 numbers (4 bytes), for every KV head of every layer.
 # How many bytes is that for SmolLM2? And how many positions fit into 100 million bytes? The cell has the sizes; the checks
 # ask a real cache.
 
