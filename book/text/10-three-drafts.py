@@ -128,9 +128,8 @@ assert generator.state() == before
 # %% [markdown]
 # ## The n-gram draft: count what usually follows
 #
-# The lookup trusts one occurrence. An **n-gram model** counts all of them: it says how likely a token is by how often it
-# followed the last $n - 1$ tokens in a text. **Smoothing** moves a little of that probability to tokens that never
-# followed there, so that none is impossible. Here is one over bytes, with $n = 3$.
+# The lookup trusts one occurrence. The model made of counts (chapter 04), an **n-gram model**, weighs all of them and
+# calls no token impossible. Here is one over bytes, with $n = 3$.
 
 # %%
 TEXT = (
@@ -161,10 +160,12 @@ for i in range(6):
 #
 # ## The model draft: a smaller model guesses
 #
-# A draft can be a whole language model with a **cache** of its own: the store of what a model has already computed for
-# the tokens it has read (for a transformer, their keys and values), so that it need not read them again. Chapter 11
-# opens it. To have two models here without a file, wrap n-gram models: anything with `forward(ids, positions, cache)`
-# can serve the loops. An n-gram model computes nothing worth storing, so ours puts the tokens themselves in the cache.
+# A draft can be a whole language model with a **cache** of its own (chapter 06), the store of what it has computed for
+# the tokens it has read.
+#
+# To have two models here without a file, wrap n-gram models: anything with `forward(ids, positions, cache)` can serve
+# the loops. An n-gram model computes nothing worth storing, so ours puts the tokens themselves in the cache. It counts
+# the **rows** it computes, one for each token it reads.
 
 # %%
 class CountedModel:
@@ -191,21 +192,28 @@ model_draft = ModelDraft(small)
 first, _ = model_draft.propose(ctx, 4, None)
 print("proposed:", repr(tok.decode(first)), "rows computed:", small.rows)
 assert first == draft.propose(ctx, 4, None)[0]
+assert len(ctx) == 9 and small.rows == 9 + 3
 
 # %% [markdown]
+# The context has 9 ids, and reading them gives the first guess. Each guess but the last is then read back to make the
+# next. The last never is, so four guesses cost $9 + 3 = 12$ rows.
+#
 # Now the target rejects the second guess and puts `!` in its place. The draft's cache holds a token that never
 # happened. **Predict:** how many rows must the draft compute for its next 4 guesses?
 
 # %%
 changed = ctx + first[:1] + tok.encode("!")
+held = ctx + first[:3]  # the ids that the draft has read
+shared = next(i for i, (a, b) in enumerate(zip(held, changed)) if a != b)
 small.rows = 0
 second, _ = model_draft.propose(changed, 4, None)
-print("rows computed:", small.rows)
+print("ids shared with the cache:", shared, "of", len(changed), "rows computed:", small.rows)
 fresh, _ = ModelDraft(CountedModel(trigram)).propose(changed, 4, None)
-assert second == fresh and small.rows == 4
+assert second == fresh and (shared, len(changed)) == (10, 11) and small.rows == 1 + 3
 
 # %% [markdown]
-# Four: the cache keeps what both contexts share, drops the rest, and feeds only the new token before guessing on.
+# Four. The cache shares 10 ids with the new context; it keeps those and drops the rest. That leaves one row for `!`,
+# and three for the guesses before the last.
 #
 # **Its contract:** as for the n-gram draft, and at its own temperature: $q$ is what it really drew from, not what it
 # would have drawn from at another temperature.
@@ -284,6 +292,18 @@ def judge_oldest(oldest):
         longer = ctx + [numbers.below(3) for _ in range(6)] + ctx[-3:]
         if oldest(longer, 1) != scan(ctx, 1):
             return f"{longer} has an older match of three ids than the one copied."
+    for _ in range(500):
+        ctx = [numbers.below(4) for _ in range(8)]
+        places = {n: sum(ctx[i : i + n] == ctx[-n:] for i in range(8 - n)) for n in (3, 2, 1)}
+        n = next((n for n in places if places[n] == 1), None)  # then nothing longer matches
+        if n is None:
+            continue
+        for k in (0, 1, 3):
+            if oldest(ctx, k) != scan(ctx, k):
+                return f"{ctx} has one match of length {n}, so with k = {k} the draft should be {scan(ctx, k)}."
+        longer = [*ctx, 9, *ctx[-n:]]
+        if oldest(longer, 2) != [*scan(ctx, 2), 9][:2]:
+            return f"{longer} has an older match of length {n} than the one copied."
     return None
 
 
@@ -317,6 +337,7 @@ my_context = [1, 2, 1, 3, 1]
 print("oldest", my_oldest(my_context, 1), "most recent", scan(my_context, 1))
 assert my_oldest(my_context, 1) == [2] and scan(my_context, 1) == [3]
 assert judge_oldest(my_oldest) is None and judge_context(my_context) is None
+assert judge_oldest(scan) is not None
 # When the subject changes, the most recent occurrence is the better witness: it belongs to the present subject.
 
 # %% [markdown]
@@ -339,7 +360,7 @@ class MyDraft:
 
 
 def judge_q(q_of):
-    """What is wrong with it, in words: a draft of one id, and the target's first token over all pairs of uniforms."""
+    """What is wrong with it, in words: the target's first token over all pairs of uniforms, then a draft of two ids."""
     wanted = np.zeros(256)
     wanted[[7, 8, 9]] = 0.25, 0.5, 0.25
     with np.errstate(divide="ignore"):
@@ -351,7 +372,10 @@ def judge_q(q_of):
             emitted[verify_draft(rows, [7], q_of([7]), SamplingParams(), [], source)[0][0]] += 1 / 24**2
         except (TypeError, ValueError) as error:
             return f"the verifier refuses it. {error}"
-    return None if np.allclose(emitted, wanted) else "the output does not have the target's distribution."
+    if not np.allclose(emitted, wanted):
+        return "the output does not have the target's distribution."
+    two = q_of([7, 8])
+    return None if two is None or np.array_equal(two, np.eye(256)[[7, 8]]) else "q must have one row for each id."
 
 
 mine = MyDraft()
@@ -379,7 +403,8 @@ run = speculative_generate(target, MyDraft(), tok, prompt, params, k=4)
 print(f"accepted {run.stats['acceptance_rate']:.2f}, output unchanged: {run.ids == plain.ids}")
 assert MyDraft().propose([7], 2, None) == ([7, 7], None) and run.ids == plain.ids
 assert judge_q(MyDraft().q) is None and judge_q(lambda ids: np.eye(256)[ids]) is None
-assert judge_q(lambda ids: np.full((1, 256), 1 / 256)) is not None
+assert judge_q(lambda ids: np.full((len(ids), 256), 1 / 256)) is not None
+assert judge_q(lambda ids: np.eye(256)[ids[:1]]) is not None
 
 # %% [markdown]
 # ## What is now checked
