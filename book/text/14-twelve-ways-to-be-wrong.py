@@ -1,8 +1,8 @@
 # %% [markdown]
 # # 14 Twelve ways to be wrong
 #
-# You will plant twelve mistakes, see what each one does to the output before any test speaks, and watch the course's test
-# catch it. Then you write tests of your own and count how many of the mistakes they catch.
+# You will plant twenty mistakes of twelve kinds, see what each one does to the output before any test speaks, and watch the
+# course's test catch it. Then you write tests of your own and count how many of the mistakes they catch.
 #
 # A wrong verifier does not crash. It writes fluent text, a little faster than it should, from a distribution that is not
 # the target's. So for every mistake below there are two questions: what would you *see*, and which test would *know*?
@@ -332,9 +332,10 @@ assert (Loop(Verifier())(target, draft, LETTERS, "abcjhijb", sampled).ids
 caught("test_hand_example", verify_draft=DrawsInTheOtherOrder())
 
 # %% [markdown]
-# The distribution is exactly right, and the text is another one. No statistical test can find this. But a second engine
-# with the same logits and the same seed must write the same ids; else nobody can say whether a difference between the two
-# is a bug. So the order is part of the contract, and a worked example with three known uniforms holds it.
+# The distribution is exactly right, and the text is another one. No test of the distribution alone can find this. (The
+# enumerations in the picture below notice it only because their grid fits one order of draws.) But a second engine with
+# the same logits and the same seed must write the same ids; else nobody can say whether a difference between the two is a
+# bug. So the order is part of the contract, and a worked example with three known uniforms holds it.
 #
 # ## 5. Greedy: keeping the draft at a mismatch
 #
@@ -460,6 +461,9 @@ for lookup in (Lookup, OldestFirst, ShortestFirst):
     passes[lookup.__name__] = len(got.rounds)
     print(f"{lookup.__name__:14s} after {context}: {lookup().propose(context, 2, None)[0]}; same text, {len(got.rounds)} passes")
 print(f"NeverStops     asked for 2, it proposes {NeverStops().propose(context, 2, None)[0]}")
+got = Loop()(period, NeverStops(), LETTERS, words, copying)
+print(f"in the loop above: {len(got.ids)} tokens, where {copying.max_tokens} were asked for")
+assert len(got.ids) == 41 and len(want.ids) == copying.max_tokens == 40
 try:
     speculative_generate(period, NeverStops(), LETTERS, words, copying)
 except ValueError as error:
@@ -470,9 +474,9 @@ for lookup in (OldestFirst, ShortestFirst, NeverStops):
 assert passes["Lookup"] < min(passes["OldestFirst"], passes["ShortestFirst"])
 
 # %% [markdown]
-# None of them: the verifier makes up for any draft. A draft's mistakes cost passes, and they make two engines draft
-# differently, so that their rounds no longer compare. Only the third can do harm, for the loop has reserved room for $k$
-# tokens and not more; the package's loop refuses such a draft.
+# The first two do not: the verifier makes up for any draft. Such mistakes cost passes, and they make two engines draft
+# differently, so that their rounds no longer compare. The third does, for the loop has reserved room for $k$ tokens and
+# not more: in the loop above it writes 41 tokens where 40 were asked for. The package's loop refuses it.
 #
 # ## 9. A model draft with a stale cache
 #
@@ -638,7 +642,7 @@ caught("test_eos_stop_and_budget", speculative_generate=RoomForTheDraftOnly())
 # %% [markdown]
 # ## Who catches what
 #
-# Every mistake against every test that a pitfall is named after. **Predict:** is there one test that catches all of them?
+# Every mistake against each of the nine tests that you have seen. **Predict:** is there one test that catches all of them?
 
 # %%
 def planted(thing):
@@ -663,7 +667,8 @@ TESTS = {
     "test_prompt_lookup_hand_example": (), "test_model_draft_syncs_its_cache": (),
     "test_rejected_drafts_are_rolled_back": ("sometimes right", 0.0), "test_eos_stop_and_budget": (),
 }
-uses = {info.name: set(info.uses) for info in tests_of(module("L8.6"))}  # the names that a test is about
+by_name = {info.name: info for info in tests_of(module("L8.6"))}
+uses = {name: set(info.uses) for name, info in by_name.items()}  # the names that a test is about
 
 
 def catches(test, thing):
@@ -682,11 +687,20 @@ ax.invert_yaxis()
 best = int(caught_by.sum(axis=0).argmax())
 show(figure, f"Twenty mistakes by nine tests; a large green dot is a mistake caught. Each mistake is caught by at least one; the "
              f"test that catches most, {list(TESTS)[best]}, catches {caught_by[:, best].sum()} of {len(MISTAKES)}.")
-assert caught_by.any(axis=1).all() and not caught_by.all(axis=0).any()
+assert caught_by.any(axis=1).all() and not caught_by.all(axis=0).any() and len(MISTAKES) == 20
+
+print(f"{list(TESTS)[best]} catches {caught_by[:, best].sum()}; it names pitfalls {by_name[list(TESTS)[best]].pitfalls}")
+assert list(TESTS)[best] == "test_penalties_see_the_accepted_drafts" and caught_by[:, best].sum() == 7
+assert by_name["test_penalties_see_the_accepted_drafts"].pitfalls == (7,)
+noticed = [test for test, yes in zip(TESTS, caught_by[list(MISTAKES).index(DrawsInTheOtherOrder)]) if yes]
+assert {"test_one_token_output_is_the_target_exactly", "test_deterministic_draft_is_exact"} < set(noticed)
 
 # %% [markdown]
 # There is none. Exactness needs an enumeration, order a worked example, the cache a look at every pass, and the end of a
 # request all its cases. That is why this module has seventeen main tests, and not one large one.
+#
+# The penalties test catches most because it enumerates sampled rounds too. But it names only pitfall 7, and a failure
+# should point at its cause.
 #
 # ## The seventeen tests, and what leans on each
 #
@@ -710,19 +724,24 @@ assert caught_by.any(axis=1).all() and not caught_by.all(axis=0).any()
 # | `test_bad_arguments` | what cannot be right is refused before a pass | errors surface far from their cause |
 # | `test_logprobs_are_the_targets` | the numbers reported are plain decoding's | scores change with the draft |
 #
-# Two more kinds stand behind them in `tests/L8.6`: faults that were reported against other systems, one test each, and
-# properties that are tried on random inputs. `ol tests L8.6` lists them all. The nine that were used above say of themselves:
+# `tests/L8.6` holds 70 tests. The other 53 are smaller cases, faults that were reported against other systems, and
+# properties that are tried on random inputs. `ol tests L8.6` lists them all. The nine that were used above say of
+# themselves:
 
 # %%
+print(f"{len(by_name)} tests, {len(by_name) - 17} of them not in the table")
+assert len(by_name) == 70 and len(by_name) - 17 == 53
 for name in TESTS:
-    about = next(info for info in tests_of(module("L8.6")) if info.name == name)
-    print(f"{name:45s} {', '.join(about.kinds):13s} pitfalls {about.pitfalls}")
+    print(f"{name:45s} {', '.join(by_name[name].kinds):13s} pitfalls {by_name[name].pitfalls}")
 
 # %% [markdown]
 # ## Your turn: a mistake that the worked example forgives
 #
 # Write a wrong `sampled` that passes `test_hand_example` and fails `test_one_token_output_is_the_target_exactly`. One that
 # is not in this chapter yet, if you can. Which cases does the worked example not contain?
+#
+# Do not judge yours by `law` alone. With chapter 8's $p$ and $q$ only token 0 can replace, so "always replace with 0" looks
+# right there: $\tfrac12, \tfrac14, \tfrac14$. The test's enumeration uses another $p$ and $q$.
 
 # %%
 class MyMistake(Verifier):
@@ -755,6 +774,14 @@ print(judge_mistake(MyMistake) or "right: forgiven by the example, caught by the
 print("comes out:", written(law(MyMistake())[0]))
 assert judge_mistake(MyMistake) is None
 
+
+class AlwaysReplacesWith0(Verifier):
+    def sampled(self, p, q, x, u_accept, u_resample):
+        return (x, True) if u_accept < p[x] / q[x] else (0, False)
+
+
+assert judge_mistake(AlwaysReplacesWith0) is None and law(AlwaysReplacesWith0()) == law(Verifier())
+
 # %% [markdown]
 # ## Your turn: tests of your own
 #
@@ -785,9 +812,11 @@ WRONG = [thing for thing in MISTAKES if issubclass(thing, Verifier)]
 
 def grade(suite):
     """What the suite is worth, in words, and the share of mistakes that it catches."""
+    returned = []
+
     def accepts(verify):
         try:
-            suite(verify)
+            returned.append(suite(verify))
         except Exception:
             return False
         return True
@@ -796,11 +825,20 @@ def grade(suite):
     if refused:
         return f"it refuses {refused} of {len(CORRECT)} correct verifiers, so it says nothing about the wrong ones.", F(0)
     missed = [thing for thing in WRONG if accepts(thing())]
-    words = "all" if not missed else "missed, pitfall " + " and ".join(str(MISTAKES[thing]) for thing in missed)
-    return f"valid; catches {len(WRONG) - len(missed)} of {len(WRONG)}: {words}.", F(len(WRONG) - len(missed), len(WRONG))
+    pitfalls = dict.fromkeys(str(MISTAKES[thing]) for thing in missed)  # each once
+    words = f"missed, pitfall {' and '.join(pitfalls)}." if missed else "all."
+    if any(value is not None for value in returned):
+        words += " What your suite returns is ignored: use assert."
+    return f"valid; catches {len(WRONG) - len(missed)} of {len(WRONG)}: {words}", F(len(WRONG) - len(missed), len(WRONG))
 
 
-if my_suite(verify_draft) is not ...:
+ready = True
+try:
+    if my_suite(verify_draft) is ...:
+        ready = False
+except Exception:
+    pass  # it refuses a correct verifier; grade says so
+if ready:
     print(grade(my_suite)[0])
 
 # %% [markdown]
@@ -829,6 +867,9 @@ def my_suite(verify):
 print(grade(my_suite)[0])
 assert grade(my_suite)[1] == 1
 assert grade(lambda verify: None)[1] == 0  # a suite that asserts nothing catches nothing
+returning = grade(lambda verify: True)
+print("a suite that returns instead:", returning[0])
+assert returning[1] == 0 and "use assert" in returning[0]
 refusing_all = grade(lambda verify: [].pop())
 print("a suite that refuses everything:", refusing_all[0])
 assert refusing_all[1] == 0
