@@ -105,7 +105,7 @@ assert sum(own_share.values()) + gamma == 1
 # The saved third should go to words according to how likely they are **when nothing is known to follow**. The obvious
 # measure is how often a word occurs at all. Look at "likes" and "cream": each occurs three times.
 #
-# **Predict:** you meet the new pair "dog ...", and "dog" tells you nothing. Which of the two would you rather bet on?
+# **Predict:** after "the" comes a word that never followed it in the text. Which of the two would you rather bet on?
 
 # %%
 occurs = {word: grams(1)[(word,)] for word in WORDS}
@@ -113,6 +113,7 @@ company = {word: {gram[0] for gram in grams(2) if gram[1] == word} for word in W
 for word in WORDS:
     print(f"{word:6} occurs {occurs[word]} times, after {len(company[word])} different symbols: {sorted(company[word])}")
 assert occurs["likes"] == occurs["cream"] == 3
+assert not {("the", "likes"), ("the", "cream")} & set(grams(2))
 assert (len(company["likes"]), len(company["cream"])) == (3, 1)
 
 # %%
@@ -126,9 +127,9 @@ show(figure, "Likes and cream both occur three times. But likes came after three
              "after ice.")
 
 # %% [markdown]
-# "cream" is frequent, but only because "ice" is: it has never been seen in other company. If "ice" is not there, "cream"
-# is a poor bet. "likes" has followed everything. So the shorter history counts **different predecessors** instead of
-# occurrences. This is the idea of Kneser and Ney, and the rest of the chapter is bookkeeping.
+# "cream" is frequent, but only because "ice" is: it has never been seen in other company. If "ice" is not there,
+# "cream" is a poor bet. "likes" has followed three different words. So the shorter history counts **different
+# predecessors** instead of occurrences. This is the idea of Kneser and Ney, and the rest of the chapter is bookkeeping.
 #
 # Call these numbers the **adjusted counts** $a_1$. They get the same treatment as before: discount each, and hand what
 # is saved one step down. Below single words there is nothing left to know, so the last step is even:
@@ -172,18 +173,19 @@ for x, word in enumerate(WORDS):
 ax.set(xticks=at, xticklabels=WORDS, ylabel="p( . | the)", ylim=(0, 0.8))
 ax.legend(frameon=False, fontsize=8)
 show(figure, "After the: cat falls from 2/3 to 8/15 and dog from 1/3 to 1/5; the third that both gave up is shared among "
-             "all six words, most of it to likes.")
+             "all six words, the largest part, three tenths, to likes.")
+assert p1["likes"] == max(p1.values()) == F(3, 10)
 assert (p2_the["cat"], p2_the["dog"]) == (F(8, 15), F(1, 5))
 
 # %% [markdown]
 # ## Your turn: the next word by hand
 #
 # What does the model say about "likes" after "dog"? "dog" occurs once, and "likes" followed it. Work out $\gamma$ and
-# the probability, on paper, as fractions.
+# the probability, on paper, and write them as fractions: `F(a, b)` is $\tfrac ab$.
 
 # %%
 my_gamma = None  # your answer, a fraction such as F(1, 7)
-my_likes = None  # your answer, a fraction
+my_likes = None  # your answer, a fraction such as F(1, 7)
 
 two_words = NGramLM(2, discount=0.5, vocab_size=V).fit([[WORDS.index(w) for w in s] for s in sentences])
 from_package = F(two_words.prob([WORDS.index("dog")], WORDS.index("likes"))).limit_denominator(1000)
@@ -201,10 +203,11 @@ assert my_likes == from_package == F(13, 20)
 # ## Your turn: ten more copies
 #
 # Suppose that "the dog likes ice cream" stood in the text eleven times instead of once. The counts change a lot. Which
-# of the six values of $p_1$ change? Answer with a list of words, possibly empty. Decide before you let the cell look.
+# of the six values of $p_1$ change? Answer with a list of words, `[]` if none does. Decide before you let the cell
+# look.
 
 # %%
-my_changed = None  # your answer, a list of words
+my_changed = None  # your answer, a list such as ["cat", "ice"], or []
 more = sentences + 10 * [sentences[1]]
 
 
@@ -237,11 +240,17 @@ assert np.isclose(copies.prob([WORDS.index("dog")], WORDS.index("likes")), float
 # $$p_k(w \mid h) = \frac{\max(a_k(h w) - D,\, 0)}{T(h)} + \gamma(h)\, p_{k-1}(w \mid h'), \qquad
 # T(h) = \sum_v a_k(h v).$$
 #
+# As before, $\gamma(h)$ is the share that was saved: $D$ times the number of different words seen after $h$, over
+# $T(h)$.
+#
 # Three rules complete it. (A run of $k$ symbols, like $h w$ here, is called a **gram**.)
 #
 # 1. The longest grams, $k = n$, count occurrences. All shorter ones count different predecessors.
 # 2. A gram that opens with the start symbol has no predecessor, so it counts occurrences at every length.
 # 3. A history that nothing followed is dropped for the shorter one: $p_k(w \mid h) = p_{k-1}(w \mid h')$.
+#
+# The code lets the discount depend on the count: one for grams counted once, one for twice, one for more. Until the
+# next section all three are $\tfrac12$.
 #
 # From here on tokens are ids, as everywhere in this book, and the start symbol is $-1$. **Predict:** "the ice" never occurred
 # in the text. What will the trigram model say comes next?
@@ -266,7 +275,7 @@ def adjusted_counts(n, sequences):
 
 
 def prob(adjusted, discounts, vocab_size, history, token):
-    """p_k(token | history) with k = len(history) + 1, as a fraction; discounts[k] are (D1, D2, D3+) of order k."""
+    """p_k(token | history) with k = len(history) + 1, as a fraction; discounts[k]: for counts of 1, 2, 3 or more."""
     k = len(history) + 1
     shorter = prob(adjusted, discounts, vocab_size, history[1:], token) if history else F(1, vocab_size)
     seen = {gram[-1]: a for gram, a in adjusted[k].items() if gram[:-1] == history}
@@ -290,14 +299,15 @@ ice, cream = WORDS.index("ice"), WORDS.index("cream")
 assert row == [prob(three, half, V, (ice,), w) for w in range(V)]  # the row after "the ice"
 print("after 'ice' in the model of pairs: cream", prob(two, half, V, (ice,), cream))
 assert prob(two, half, V, (ice,), cream) == F(17, 20) > row[cream]
+assert (two[2][ice, cream], three[2][ice, cream]) == (3, 2)
+assert prob(three, half, V, (WORDS.index("likes"), ice), cream) == F(151, 160) > F(17, 20)
 
 # %% [markdown]
 # "cream", as after "ice" alone: rule 3. But it is less sure of it than the model of pairs, since its pairs are no longer the
 # longest grams and count company: "ice cream" occurred three times, after two different symbols. That is rule 1. And where
 # the history was seen, as "likes ice" was, it is surer.
 #
-# In the formula every gram gives up the same $D$. The code already has room for more: three discounts, for grams that
-# were counted once, twice, or more often. Where do they come from?
+# In the formula every gram gives up the same $D$. The code has room for three discounts. Where do they come from?
 #
 # ## How much, measured
 #
@@ -372,8 +382,19 @@ show(figure, "What a pair should lose, measured on the other half, rises with it
 # %% [markdown]
 # For pairs counted once and twice the formula is within three hundredths of what the second half says, without having
 # seen it. From three on it takes too little. It imagines that the rest of the world is like the text it has; but these
-# halves are about different things, and a pair that occurs often is often a pair of the topic. No harm in that: those are
-# few pairs, and what a draft gets wrong costs time, never exactness.
+# halves are about different things, and a pair that occurs often is often a pair of the topic. How much of the text are
+# those pairs?
+
+# %%
+often = {pair for pair, count in first.items() if count >= 3}
+kinds = len(often) / len(first)
+here, there = (sum(part[pair] for pair in often) / part.total() for part in (first, second))
+print(f"counted three times or more: {kinds:.0%} of the kinds, {here:.0%} of all pairs here, {there:.0%} there")
+assert 0.15 < kinds < 0.25 and here > 0.5 and there > 0.25
+
+# %% [markdown]
+# They are about a fifth of the kinds but most of the occurrences, and over a quarter of those in the other half. So the
+# model is too sure of them. That costs a draft time, never exactness.
 #
 # ## Does a longer history help?
 #
@@ -423,23 +444,44 @@ asked = {entry["prompt"] for entry in entries if entry["kind"] in ("quoting", "p
 english = [prompt.split("user\n")[-1].split("<|im_end|>")[0].replace("\n", " ") for prompt in sorted(asked)]
 print(sum(map(len, english)), "characters")
 letters = sorted(set("".join(english)))
-for n in (1, 2, 3, 4):
-    lm = NGramLM(n, vocab_size=len(letters)).fit([[letters.index(c) for c in text] for text in english])
-    rng, made = request_rng(4), [letters.index(c) for c in "The "]
+in_ids = [[letters.index(c) for c in text] for text in english]
+by_order = {n: NGramLM(n, vocab_size=len(letters)).fit(in_ids) for n in (1, 2, 3, 4)}
+
+
+def written_by(n, seed):
+    """90 characters that begin with "The ", drawn from the model of order n."""
+    rng, made = request_rng(seed), [letters.index(c) for c in "The "]
     while len(made) < 90:
-        made.append(sample(lm.logprobs(made), SamplingParams(), [], rng)[0])
-    print(f"{n}:", "".join(letters[i] for i in made))
+        made.append(sample(by_order[n].logprobs(made), SamplingParams(), [], rng)[0])
+    return "".join(letters[i] for i in made)
+
+
+for n in by_order:
+    print(f"{n}:", written_by(n, seed=4))
 
 # %% [markdown]
-# With $n = 1$ only the letters' frequencies are right. At 2 you can pronounce it, at 3 it has pieces of words, and at 4
-# most of them are words. It never knows what it wants to say. As a draft it need not: its job is to say what usually
-# comes next, and the large model decides.
+# One line for each is little to judge by. Let seven seeds write, and count how many pieces between spaces are words of
+# the text.
+
+# %%
+known = {word for text in english for word in text.split()}
+words_among = {}
+for n in by_order:
+    pieces = [piece for seed in range(7) for piece in written_by(n, seed).split()[1:-1]]  # no "The", no cut end
+    words_among[n] = sum(piece in known for piece in pieces) / len(pieces)
+    print(f"{n}: {len(pieces)} pieces, {words_among[n]:.0%} of them words")
+assert words_among[1] < words_among[2] < 0.15 < words_among[3] < 0.3 and 0.45 < words_among[4] < 0.55
+
+# %% [markdown]
+# With $n = 1$ only the letters' frequencies are right. At 2 you can pronounce it, at 3 short words appear among pieces,
+# and at 4 about half are words. It never knows what it wants to say. As a draft it need not: its job is to say what
+# usually comes next, and the large model decides.
 #
 # ## The same as the package
 #
-# `tinyllm.lm.ngram.NGramLM` is this model, arranged for speed: sorted arrays instead of dictionaries, and a row of
-# log-probabilities over 49,152 tokens in well under a millisecond. Hold it to the fractions on random texts, orders 1 to
-# 4: contexts that are shorter than what the model reads, as long, and longer, seen and never seen.
+# `tinyllm.lm.ngram.NGramLM` is this model, arranged for speed: sorted arrays instead of dictionaries, and a whole row
+# of log-probabilities in one call. Hold it to the fractions on random texts, orders 1 to 4: all contexts that are
+# shorter than what the model reads or as long, and some that are one longer, seen and never seen.
 
 # %%
 def my_model(n, sequences, vocab_size):
@@ -460,8 +502,8 @@ for n, trial in product((1, 2, 3, 4), range(3)):
     texts = [[numbers.below(1 + numbers.below(4)) for _ in range(1 + numbers.below(14))] for _ in range(6)]
     mine, lm = my_model(n, texts, vocab_size=4), NGramLM(n, vocab_size=4).fit(texts)
     formula_used += any(lm.discounts(k) != (0.5, 1.0, 1.5) for k in range(1, n + 1))
-    contexts = [c for length in range(min(n, 2) + 1) for c in product(range(4), repeat=length)]
-    contexts += [tuple(numbers.below(4) for _ in range(n + 1)) for _ in range(20)]
+    contexts = [c for length in range(n) for c in product(range(4), repeat=length)]
+    contexts += [tuple(numbers.below(4) for _ in range(n)) for _ in range(20)]
     for context in contexts:
         row = np.exp(lm.logprobs(context))
         for token in range(4):
@@ -475,11 +517,11 @@ assert 0 < formula_used < 12
 # %% [markdown]
 # ## Your turn: discounts from four numbers
 #
-# In a text, 40 pairs were seen once, 10 twice, 4 three times and 2 four times. Work out $Y$ and the three discounts as
-# fractions. The cell builds counts of that kind and asks the function above.
+# In a text, 40 pairs were seen once, 10 twice, 4 three times and 2 four times. Work out $Y$ and the three discounts,
+# and answer with a tuple of three fractions. The cell builds counts of that kind and asks the function above.
 
 # %%
-my_discounts = None  # your answer, three fractions such as (F(1, 2), F(1), F(3, 2))
+my_discounts = None  # your answer, a tuple such as (F(1, 2), F(1), F(3, 2))
 right_discounts = modified_discounts(40 * [1] + 10 * [2] + 4 * [3] + 2 * [4])
 check("discounts", my_discounts, right_discounts, "Y is 40 / (40 + 2 * 10). Put it into the three formulas, one after the other.")
 
