@@ -328,9 +328,12 @@ assert drawn[3] != drawn[4]
 # B changes too, although nobody touched it. So each purpose gets a **substream** of its own, made from the seed and the
 # purpose's number, and never from what was drawn so far. This course has five purposes, and decoding uses `sample`.
 #
-# Plain addition, `seed + number`, would give purpose 2 of seed 0 the seed of purpose 1 of seed 1. So the child's seed is
-# scrambled, by three shifts and two multiplications (SplitMix64's finaliser). **Predict:** flip one bit of the
-# input. How many of the 64 output bits flip, on average?
+# Plain addition, `seed + number`, would give purpose 2 of seed 0 the seed of purpose 1 of seed 1. Scrambling the sum cannot
+# help: equal sums stay equal. So the number is first multiplied by a large odd constant, `GOLDEN` ($2^{64}$ over the golden
+# ratio), and seeds as near as 0 and 1 no longer meet.
+#
+# The sum is then scrambled, by three shifts and two multiplications (SplitMix64's finaliser), so that neighbouring seeds do
+# not give neighbouring children. **Predict:** flip one bit of the input. How many of the 64 output bits flip, on average?
 
 # %%
 print(PURPOSES)
@@ -351,6 +354,8 @@ flips = [(mix64(z) ^ mix64(z ^ 1 << i)).bit_count() for z in range(1, 101) for i
 print(f"flipped on average: {np.mean(flips):.1f} of 64, at least {min(flips)}")
 assert 31 < np.mean(flips) < 33
 assert child_seed(0, 4) == 0xF88BB8A8724C81EC
+assert GOLDEN % 2 == 1 and abs(GOLDEN - 2**64 / ((1 + 5**0.5) / 2)) < 2**12  # as near as a float64 can tell
+assert mix64(0 + 2) == mix64(1 + 1) and child_seed(0, 2) != child_seed(1, 1)
 
 
 def substream(self, purpose):
@@ -574,15 +579,20 @@ assert my_count == sum(sample_categorical(p, a) == sample_categorical(p, b) for 
 # ## Your turn: what must be refused
 #
 # A generator gives 8-bit outputs, 0 to 255, equally often, and you want an integer below 100. How many outputs must be
-# refused, and how likely is it that a draw is refused?
+# refused at least, and how likely is it then that a draw is refused?
 
 # %%
 my_refused = None  # your answer, a number
 my_chance = None  # your answer, a fraction
 if my_refused is not None:
-    counts = results(100, 256, refuse=my_refused)
-    fair = my_refused < 100 and len(set(counts)) == 1
-    print("refused:", "right" if fair else f"not yet; results come from {min(counts)} to {max(counts)} times")
+    if not 0 <= my_refused < 256:
+        print("refused: not yet; of 256 outputs, from 0 to 255 can be refused")
+    else:
+        counts = results(100, 256, refuse=my_refused)
+        if min(counts) < max(counts):
+            print(f"refused: not yet; results come from {min(counts)} to {max(counts)} times")
+        else:
+            print("refused:", "right" if my_refused < 100 else "not yet; fair, but more than must be refused")
 if my_chance is not None:
     fair = my_chance == F(256 - 200, 256)
     print("chance:", "right" if fair else "not yet; how many of 256 equally likely outputs?")
@@ -609,8 +619,11 @@ def step_back(state, inc):
 
 
 if step_back(1, 1) is not None:
-    back = all(step_back(step(s, inc), inc) == s for s in (0, 1, 2024, MASK64) for inc in (1, 109))
-    print("right" if back else "not yet; first undo the addition, then the multiplication")
+    tried = [(s, step_back(step(s, inc), inc)) for s in (0, 1, 2024, MASK64) for inc in (1, 109)]
+    if any(back % 2**64 != s for s, back in tried):
+        print("not yet; first undo the addition, then the multiplication")
+    else:
+        print("right" if all(back == s for s, back in tried) else "right but for the mask: keep 64 bits")
 
 # %% tags=["solution"]
 # Solution
@@ -625,7 +638,7 @@ for _ in range(1000):
 for _ in range(1000):
     state = step_back(state, inc)
 print("1000 steps there and back:", (state, inc) == seeded(42))
-# The future and the past of the stream follow from one state. Fine for replays, fatal for secrets.
+# Whoever learns one state knows every earlier number too. Fine for replays, fatal for secrets.
 
 # %% [markdown]
 # ## What is now checked
