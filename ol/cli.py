@@ -634,7 +634,12 @@ def conform(
     section: Annotated[
         list[str] | None, typer.Option(help="Only this part, such as lookup; may be given again.")
     ] = None,
-    patience: Annotated[float, typer.Option(min=0.1, help="Seconds that may pass between two answers.")] = 20.0,
+    patience: Annotated[
+        float,
+        typer.Option(
+            min=0.1, help="Seconds that may pass between two answers (the first answer may take three times as long)."
+        ),
+    ] = 20.0,
     as_json: AsJson = False,
 ) -> None:
     """Hold another engine to this one, by the shared vectors.
