@@ -257,7 +257,7 @@ assert results["n-gram"].rounds == results["model"].rounds
 # | draft | a guess costs | it shines | it reports as $q$ |
 # |---|---|---|---|
 # | prompt lookup | a look into an index | where the output repeats the input: edits of code, quotations, summaries | nothing: it never draws |
-# | n-gram | a look into a table of counts | where the text resembles the one that was counted | its smoothed distribution, when it draws |
+# | n-gram | a look into a table of counts | where the text resembles the one that was counted | the counted distribution, when it draws |
 # | model | a pass of its own, $k$ of them a round | anywhere it has learnt what the target has | its distribution at its own temperature, when it draws |
 #
 # Chapter 13 puts all three before a real model, on tasks where they shine and on tasks where they do nothing. The **acceptance
