@@ -83,7 +83,7 @@ def in_words(alpha: float, cost: float, k: int, runs: Iterable[Run] = ()) -> str
         measured = f" Squares, tokens per pass of measured runs: {here}."
     return (
         f"alpha {alpha:.2f}, k {k}: {now.tokens[0]:.2f} tokens per pass{rate}; at a draft cost of {cost:.2f} passes a "
-        f"token the speedup is {now.speedup[0]:.2f}, and the best k is {best_k(alpha, cost)}."
+        f"token the speedup is {now.speedup[0]:.2f}, and the best k up to {LONGEST} is {best_k(alpha, cost)}."
         + measured
     )
 

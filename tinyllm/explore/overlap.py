@@ -140,7 +140,7 @@ def _weights(state: Mapping[str, Any]) -> tuple[list[float], list[float]]:
 def _arrange(inputs: dict[str, Any]) -> list[Any]:
     """p on the left, q on the right, a row a token, and no row for a token that is not there."""
     columns = []
-    for name, whose in (("p", "p, the target"), ("q", "q, the draft")):
+    for name, whose in (("p", "p, the target: weights"), ("q", "q, the draft: weights")):
         sliders = [inputs[f"{name}{i}"] for i in range(len(TOKENS))]
         for slider in sliders:
             slider.style.description_width = "36px"

@@ -100,7 +100,9 @@ def in_words(measured: Mapping[str, Any], n: int, source: str) -> str:
         f"times as long as over one. The machine allows {1e3 * max(found.memory, found.arithmetic[i]):.1f} ms at "
         f"best: reading the weights takes {1e3 * found.memory:.1f} ms, computing {1e3 * found.arithmetic[i]:.1f} ms."
     )
-    if n > 1:
+    if n == 1:
+        words += " It checks no draft."
+    else:
         drafts = f"{n - 1} free draft token{'' if n == 2 else 's'}"
         words += (
             f" Not even {drafts} that are always kept would pay for it."
@@ -123,7 +125,7 @@ def draw(axes: Sequence[Axes], measured: Mapping[str, Any], n: int) -> None:
     keys = (
         ("··", "line", "n passes over one"),
         ("─", "target", "one pass over n"),
-        ("■", "prompt", "beyond this machine"),
+        ("■", "prompt", "faster than it can be"),
     )
     for line, (mark, colour, label) in enumerate(keys):
         key(cost, 0.4, 0.99 - 0.09 * line, mark, colour, label)

@@ -36,7 +36,7 @@ ORIGINS = {
 }
 # A letter for the state of each position of the cache.
 CELLS = {
-    "h": ("held", "prompt"),
+    "h": ("held from before", "prompt"),
     "w": ("written", "draft"),
     "k": ("written and kept", "kept"),  # drafts and what was pending
     "x": ("truncated", "rejected"),

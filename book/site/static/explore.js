@@ -168,7 +168,7 @@
       return (
         `alpha ${two(alpha)}, k ${k}: ${two(now.tokens)} tokens per pass` +
         (k ? `, acceptance rate ${two(now.rate)}` : "") +
-        `; at a draft cost of ${two(cost)} passes a token the speedup is ${two(now.speedup)}, and the best k is ${best}.` +
+        `; at a draft cost of ${two(cost)} passes a token the speedup is ${two(now.speedup)}, and the best k up to ${longest} is ${best}.` +
         (here.length ? ` Squares, tokens per pass of measured runs: ${measured.join("; ")}.`
           : elsewhere ? ` The measured runs, drawn as squares, are at k ${elsewhere}.` : "")
       );
@@ -235,7 +235,7 @@
       );
     }
     const side = (name) => (row) => new RegExp(`^${name}\\d$`).test(row);
-    const columns = [["p, the target", side("p")], ["q, the draft", side("q")]];
+    const columns = [["p, the target: weights", side("p")], ["q, the draft: weights", side("q")]];
     return { parts: panels, update, columns };
   };
 
@@ -245,7 +245,7 @@
     d: ["draft", "draft"], r: ["rejected", "rejected"],
   };
   const CELLS = {
-    h: ["held", "prompt"], w: ["written", "draft"], k: ["written and kept", "kept"], x: ["truncated", "rejected"],
+    h: ["held from before", "prompt"], w: ["written", "draft"], k: ["written and kept", "kept"], x: ["truncated", "rejected"],
   };
   const tint = (colour) => `${colour}99`; // so that dark letters can be read on it
 
