@@ -33,11 +33,13 @@ assert (model.n_layers, model.vocab_size) == (30, 49152)
 #
 # They range from copying a text to answering a question. Each is continued by 32 tokens at temperature 0, so there is
 # exactly one right output: the one plain decoding gives. On purpose no `eos_ids` are given: every run has 32 tokens and
-# can be compared with every other, even where the model would have ended earlier.
+# can be compared with every other, even where the model would have ended earlier. The first run warms the kernels up and is
+# not timed.
 
 # %%
 requests = smollm2.requests(tok)
 greedy = SamplingParams(temperature=0, max_tokens=32)
+generate(model, tok, requests["quoting"], greedy)
 plain, plain_seconds = {}, {}
 for name, prompt in requests.items():
     started = time.perf_counter()
@@ -240,10 +242,12 @@ print(f"faster than plain on {'':8}" + "".join(f"{f'{faster[kind]} of {len(reque
 assert all(run.stats["target_calls"] < len(run.ids) for run in runs.values())
 
 # %% [markdown]
-# The figures are those of the machine that ran the cell, and they shift a little from run to run. To see why fewer passes
-# can take longer, put two measured costs into chapter 12's formula. There a round took $1 + ck$ passes. Here a pass over
-# $k + 1$ rows takes longer than one over a single row: $w$ times as long, on a processor that has to compute every row. So
-# a round that drafts takes $w + ck$, and it pays only if it emits more tokens than that.
+# The figures are those of the machine that ran the cell. They shift from run to run, and far more while the machine is
+# busy with something else.
+#
+# To see why fewer passes can take longer, put two measured costs into chapter 12's formula. There a round took $1 + ck$
+# passes. Here a pass over $k + 1$ rows takes longer than one over a single row: $w$ times as long, on a processor that has
+# to compute every row. So a round that drafts takes $w + ck$, and it pays only if it emits more tokens than that.
 
 # %% tags=["nbval-ignore-output"]
 def median_seconds(work, *arguments):
@@ -290,7 +294,8 @@ for kind, draft in smollm2.drafts(model, plain["quoting"].prompt_ids).items():
 # %% [markdown]
 # ## Where each token came from
 #
-# `Generation.rounds` keeps the history of every run, so you can colour each token by its origin.
+# `Generation.rounds` keeps the history of every run, so you can colour each token by its origin. A round without a draft is
+# a plain step; its token is coloured as a bonus too.
 
 # %%
 ORIGINS = ("kept", "correction", "bonus")
@@ -331,8 +336,9 @@ draft_shape.widget(runs)
 # %% [markdown]
 # ## Live
 #
-# Now write a prompt of your own. **Predict** which draft will suit it, run it with plain decoding beside it, and read the
-# tokens per second under the text; above temperature 0 the two are different samples of the same distribution.
+# Now write a prompt of your own. **Predict** which draft will suit it. Tick *then plain decoding, to compare*, press Run, and
+# read the tokens per second below the buttons. The figure leaves out the first pass, which reads the prompt. Above
+# temperature 0 the two are different samples of the same distribution.
 
 # %% tags=["nbval-ignore-output"]
 live.widget()
@@ -340,8 +346,8 @@ live.widget()
 # %% [markdown]
 # ## Your turn: tokens per pass
 #
-# Write a function that gives the mean number of tokens per target pass of one draft over all requests. Which draft has
-# the highest? The check goes another way than you are likely to: through the rounds.
+# Write a function that gives, for one draft, the tokens of all requests together, divided by the target passes of all
+# requests together. Which draft has the highest? The check goes another way than you are likely to: through the rounds.
 
 # %%
 def my_tokens_per_pass(kind):
@@ -355,7 +361,9 @@ for kind in KINDS:
     given = my_tokens_per_pass(kind)
     if given is not None:
         print(f"{kind}: " + ("right" if np.isclose(given, by_rounds[kind]) else "not yet; all tokens over all passes"))
-if my_best is not None:
+if my_best is not None and my_best not in KINDS:
+    print(f"highest: not yet; it is one of {', '.join(map(repr, KINDS))}")
+elif my_best is not None:
     print("highest: " + ("right" if my_best == max(by_rounds, key=by_rounds.get) else "not yet; another draft has more"))
 
 # %% tags=["solution"]
@@ -387,9 +395,12 @@ def self_drafted():
 
 if my_rate is not None or my_passes is not None:
     found = self_drafted().stats
-    for what, answer, key in (("rate", my_rate, "acceptance_rate"), ("passes", my_passes, "target_calls")):
+    for what, answer, key, hint in (
+        ("rate", my_rate, "acceptance_rate", "how often does the target's choice differ from its own?"),
+        ("passes", my_passes, "target_calls", "how many tokens does each round emit?"),
+    ):
         if answer is not None:
-            print(f"{what}: " + ("right" if answer == found[key] else "not yet; how many tokens does each round emit?"))
+            print(f"{what}: " + ("right" if answer == found[key] else f"not yet; {hint}"))
 
 # %% tags=["solution"]
 # Solution
@@ -403,8 +414,9 @@ assert (run.stats["acceptance_rate"], run.stats["target_calls"]) == (my_rate, my
 # %% [markdown]
 # ## The milestone with your own code
 #
-# When you have built L8.6, and what it needs, `ol milestone MS-L8` makes the runs of this chapter with your files: the step
-# `spec-ngram-greedy`, and prompt lookup beside it. It compares each id with plain decoding and reports the acceptance rate.
+# When you have built L8.6, and what it needs, `ol milestone MS-L8` makes the n-gram and the prompt-lookup runs of this chapter
+# with your files (the steps `spec-ngram-greedy` and `spec-lookup-greedy`), and one more request whose continuation is known.
+# It compares each id with plain decoding and reports the acceptance rate.
 #
 # ## Your pieces in production
 #
