@@ -402,8 +402,8 @@ assert (left_to_right, in_two_halves, other_order) == (1, 0, 2)
 
 # %% [markdown]
 # A logit that moves in its last bit is harmless, until two candidates are nearly equal. Then another token wins, and from
-# there on the text is another. Engines live with it: vLLM's documentation, for one, says that greedy output can change
-# under speculation by rounding. Here the order is fixed instead, by three rules:
+# there on the text is another. Engines live with it: vLLM's documentation, for one, promises sameness up to the numerics
+# of the hardware. Here the order is fixed instead, by three rules:
 #
 # 1. **A lane is one output.** Eight outputs sit side by side in one vector, and each adds up its own inputs, first to last.
 #    No sum is ever spread over lanes.
