@@ -81,8 +81,9 @@ class World:
     def start(self) -> subprocess.Popen[str]:
         """`smollm2_path()` in a process of its own, in this world."""
         code = f"""
-            import sys
+            import signal, sys
             from pathlib import Path
+            signal.signal(signal.SIGINT, signal.default_int_handler)  # it is ignored where tests run in the background
             from tinyllm import zoo
             vars(zoo).update({self.settings()!r})
             zoo._cached = lambda: Path({str(self.cached)!r})
@@ -319,7 +320,10 @@ def test_an_interrupted_fetch_cleans_up(world: World) -> None:
     with world.start() as process:
         wait_for(lambda: list(world.cached.parent.glob("fetch-*/pip-unpack-*/*.whl")))
         process.send_signal(signal.SIGINT)
-        _, errors = process.communicate(timeout=30)
+        try:
+            _, errors = process.communicate(timeout=30)
+        finally:
+            process.kill()  # else the block would wait for a process that did not heed it
     assert "KeyboardInterrupt" in errors
     assert world.files() == []
 
