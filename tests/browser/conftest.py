@@ -93,7 +93,7 @@ class Watched:
         self.page.screenshot(path=PICTURES / f"{name}.jpg", full_page=True, type="jpeg", quality=75)
 
 
-DESKTOP, PHONE = (1280, 900), (390, 844)
+DESKTOP = (1280, 900)
 
 
 @pytest.fixture
