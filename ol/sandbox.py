@@ -549,7 +549,8 @@ def _list(sentences: list[str]) -> str:
 def _one_line(fault: Mapping[str, Any]) -> str:
     if fault.get("type"):
         message = str(fault.get("message") or "").strip().splitlines()
-        line = f", line {fault['line']}" if fault.get("line") else ""
+        placed = fault["type"] == "SyntaxError"  # its message ends with the place; the line is one of the parser's
+        line = f", line {fault['line']}" if fault.get("line") and not placed else ""
         return f"{fault['type']}{': ' + message[0] if message else ''}{line}"
     lines = str(fault.get("text", "")).strip().splitlines()
     return lines[-1] if lines else "no reason given"

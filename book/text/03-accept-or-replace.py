@@ -515,11 +515,16 @@ def packaged(p, q, x, u, v):
 out, kept = output_of(packaged, p, q)
 assert out == p and kept == alpha
 print("the package's step emits", said(out))
+
+# %% tags=["nbval-ignore-output"]
+refused = 0
 for x, u, v in ((1, 0.5, 0.5), (0, 0.1, 1.0)):
     try:
         speculative_step([0.5, 0.5], [1.0, 0.0], x, u, v)
-    except ValueError as error:
+    except ValueError as error:  # the sentence is the implementation's own
         print(error)
+        refused += 1
+assert refused == 2
 
 # %% [markdown]
 # A word with $q(x) = 0$ was not drawn from $q$, so somebody reports another distribution than they used. And a uniform of 1 is refused even

@@ -158,6 +158,15 @@ def test_a_suite_that_is_not_valid_catches_nothing_and_is_told_why(
     assert all(len(line) <= 80 for line in found.text().splitlines())
 
 
+def test_a_syntax_error_is_told_with_the_line_it_is_in(tmp_path: Path, runner: Runner) -> None:
+    """A second line number, of Python's own parser, would send the learner to the wrong place.
+
+    KIND: unit.
+    """
+    found = grade("M07.1", suite(tmp_path / "mine", "X = 1\n\n\n" + UNREADABLE), runner=runner)
+    assert found.reasons[0].endswith("(test_mine.py, line 4)."), found.reasons[0]
+
+
 def test_a_suite_without_an_end_on_correct_code_catches_nothing(tmp_path: Path, runner: Runner) -> None:
     """Otherwise a sleep would catch every bug there is.
 

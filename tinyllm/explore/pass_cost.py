@@ -125,7 +125,7 @@ def draw(axes: Sequence[Axes], measured: Mapping[str, Any], n: int) -> None:
     keys = (
         ("··", "line", "n passes over one"),
         ("─", "target", "one pass over n"),
-        ("■", "prompt", "faster than it can be"),
+        ("■", "prompt", "below the roofline"),
     )
     for line, (mark, colour, label) in enumerate(keys):
         key(cost, 0.4, 0.99 - 0.09 * line, mark, colour, label)
