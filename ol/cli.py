@@ -23,7 +23,7 @@ from rich.text import Text
 
 from ol.catalogue import KINDS, TestInfo, find, tests_of
 from ol.commands import command, lacking
-from ol.course import Module, module, reference
+from ol.course import ROOT, Module, module, reference
 from ol.workspace import Workspace, WorkspaceError
 
 if TYPE_CHECKING:
@@ -111,6 +111,16 @@ def _started(chosen: Module, workspace: Workspace) -> None:
         raise typer.Exit(NOT_STARTED)
 
 
+def _of_this_folder() -> None:
+    """Judge nothing with another copy's code: a right solution would be called a fraud."""
+    from ol.doctor import INSTALL, another_copy
+
+    if other := another_copy():
+        _say(_wrapped(f"This is the course in {ROOT}, but this Python has the copy in {other} installed.", 0))
+        _say(f"In {ROOT}, type: {INSTALL}")
+        raise typer.Exit(BROKEN)
+
+
 def _relative(path: Path) -> str:
     """A path as one would type it here."""
     try:
@@ -145,6 +155,8 @@ def status(context: typer.Context, as_json: AsJson = False) -> None:
 
     Exit codes: 0 pass, 1 fail, 2 usage, 3 blocked, 4 not started, 5 the course itself is broken.
     """
+    if context.invoked_subcommand != "doctor":
+        _of_this_folder()
     if context.invoked_subcommand is not None:
         return
     from ol.progress import next_step, standings

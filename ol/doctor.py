@@ -6,6 +6,7 @@ Each finding is a line, and each line that is not well says what to type.
 from __future__ import annotations
 
 import importlib.metadata
+import json
 import os
 import re
 import shutil
@@ -14,6 +15,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
+from urllib.parse import urlsplit
+from urllib.request import url2pathname
 
 from ol.course import MODULES, ROOT, reference, tests_folder
 from ol.workspace import Workspace, WorkspaceError
@@ -53,6 +56,9 @@ def _packages() -> Iterator[Finding]:
     except importlib.metadata.PackageNotFoundError:
         yield Finding("packages", "bad", "the course is not installed in this Python", INSTALL)
         return
+    if other := another_copy():
+        yield Finding("packages", "bad", f"this Python runs the copy of the course in {other}", INSTALL)
+        return
     missing, old, known = [], [], 0
     for line in declared:
         if "extra ==" in line and re.search(r"extra == ['\"]dev['\"]", line):
@@ -73,6 +79,17 @@ def _packages() -> Iterator[Finding]:
         yield Finding("packages", "bad", "; ".join(what), INSTALL)
     else:
         yield Finding("packages", "ok", f"all {known} that reading and checking need")
+
+
+def another_copy() -> Path | None:
+    """The folder of the course that this Python has installed, where that is not this folder: it would be mixed up."""
+    try:
+        origin = importlib.metadata.distribution("tinyllm").read_text("direct_url.json")
+    except importlib.metadata.PackageNotFoundError:
+        return None
+    place = urlsplit(json.loads(origin or "{}").get("url", ""))  # PEP 610
+    folder = Path(url2pathname(place.path)).resolve()
+    return folder if place.scheme == "file" and folder != ROOT else None
 
 
 def _numbers(version: str) -> tuple[int, ...]:

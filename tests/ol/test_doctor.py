@@ -1,6 +1,7 @@
 """The doctor finds what is wrong, and every finding that is not well says what to type."""
 
 import importlib.metadata
+import json
 from collections import namedtuple
 from pathlib import Path
 
@@ -62,6 +63,25 @@ def test_missing_and_old_packages_are_named(workspace: Workspace, monkeypatch: p
     found = finding("packages", workspace)
     assert found.state == "bad" and "pip install" in found.fix
     assert "missing: nbval" in found.found and "numpy 1.26.4 (needs 2.2)" in found.found
+
+
+def test_a_python_with_another_copy_of_the_course_is_told(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Two clones and one environment: each would judge with the other's code.
+
+    KIND: boundary.
+    """
+    assert doctor.another_copy() is None
+    there = tmp_path / "an other clone"
+    origin = {"url": there.as_uri(), "dir_info": {"editable": True}}
+    files = {"direct_url.json": json.dumps(origin)}
+    monkeypatch.setattr(importlib.metadata.PathDistribution, "read_text", lambda self, name: files.get(name))
+    assert doctor.another_copy() == there
+    found = finding("packages", workspace)
+    assert found.state == "bad" and str(there) in found.found and "pip install" in found.fix
+    files["direct_url.json"] = json.dumps({"url": "https://example.org/tinyllm.whl"})
+    assert doctor.another_copy() is None
 
 
 def test_a_full_disk_and_a_missing_model_are_told(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:

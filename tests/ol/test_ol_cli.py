@@ -383,6 +383,19 @@ def test_the_options_of_a_check_arrive(ol: Ol, judged: Any) -> None:
     assert len(calls) == 3
 
 
+def test_nothing_is_judged_with_another_copy_of_the_course(ol: Ol, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is wrong then is the environment: the line that mends it, and the doctor still answers.
+
+    KIND: boundary.
+    """
+    monkeypatch.setattr("ol.doctor.another_copy", lambda: Path("the-other"))
+    for line in ("", "start M07.1", "check M07.1", "grade M07.1"):
+        printed = ol(line)
+        assert printed.code == 5 and printed.out == ""
+        assert "the-other" in printed.err and "pip install" in printed.err
+    assert "the-other" in ol("doctor").out
+
+
 def test_python_m_ol_is_ol_and_says_nothing_in_colour_to_a_pipe(home: Path) -> None:
     """The entry point works from any folder.
 
