@@ -6,13 +6,16 @@ learner's files stand in for the reference. What a cell prints must be what the 
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from ol.commands import command
 from ol.course import Module, reference
 from ol.overlay import Overlay
+from ol.practice import EMPTY
 from ol.sandbox import Child, Limits, Outcome, Run, TestOutcome
 from ol.verdict import TestResult, Verdict
 from ol.workspace import Workspace
@@ -46,10 +49,11 @@ def judge(
     )
     with Child(what.limits, model=True, processes=True, warm=("pytest",)) as child:
         outcome = child.run(what, on_event)
-    return _verdict(chosen, outcome)
+    again = command("check", chosen, workspace, f"{chosen.id} --book")
+    return _verdict(chosen, outcome, {path.name: path for path in copies}, again)
 
 
-def _verdict(chosen: Module, outcome: Outcome) -> Verdict:
+def _verdict(chosen: Module, outcome: Outcome, copies: dict[str, Path], again: str) -> Verdict:
     results = tuple(
         TestResult(_title(test), test.outcome == "passed", test.outcome, test.seconds, why=test.why)
         for test in outcome.tests
@@ -65,11 +69,19 @@ def _verdict(chosen: Module, outcome: Outcome) -> Verdict:
     without = f"; {absent} need the real model (ol doctor)" if absent else ""
     if failed:
         first = failed[0]
+        path = copies[Path(first.id.partition("::")[0]).name]
+        unwritten = {copy.stem: _unwritten(copy) for copy in copies.values()}
+        if left := {name: cells for name, cells in unwritten.items() if cells}:
+            listed = "; ".join(f"{name}, {', '.join(map(str, cells))}" for name, cells in left.items())
+            common["notes"] = (f"Nothing is written yet in these cells for solutions: {listed}.", *outcome.notes)
+        nothing = _number(first) in unwritten[path.stem]
+        excerpt = "    Nothing is written in it yet; the text above it says what it must do."
         return Verdict(
             chosen.id,
             "fail",
             f"{passed} of {len(results)} cells do what the chapter does{without}. The first that does not:",
-            explanation=f"{_title(first)}\n\n{_excerpt(first)}",
+            explanation=f"{_title(first)}\n\n{excerpt if nothing else _excerpt(first)}",
+            next=f"Next: run {path} as far as that cell, and after mending it {again}",
             **common,
         )
     if not passed:
@@ -77,9 +89,20 @@ def _verdict(chosen: Module, outcome: Outcome) -> Verdict:
     return Verdict(chosen.id, "pass", f"All {passed} cells do what their chapter does{without}.", **common)
 
 
+def _number(test: TestOutcome) -> int:
+    """Which code cell it is, from 1 on, as JupyterLab shows beside it after a run from the top; nbval counts from 0."""
+    return int(test.id.rpartition(" ")[2]) + 1
+
+
 def _title(test: TestOutcome) -> str:
-    file, _, cell = test.id.partition("::")
-    return f"{Path(file).stem}, {cell[:1].lower()}{cell[1:]}"
+    return f"{Path(test.id.partition('::')[0]).stem}, code cell {_number(test)}"
+
+
+def _unwritten(path: Path) -> list[int]:
+    """The code cells of a practice copy, from 1 on, that are as they were handed out: empty."""
+    cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+    sources = ["".join(cell["source"]).strip() for cell in cells if cell["cell_type"] == "code"]
+    return [number for number, source in enumerate(sources, 1) if source == EMPTY.strip()]
 
 
 def _excerpt(test: TestOutcome, lines: int = 30) -> str:

@@ -327,9 +327,9 @@ def _judge(
         common["output"] = str(outcome.detail.get("trace", outcome.output))
         return Verdict(chosen.id, "broken", outcome.reason, next=_REINSTALL, **common)
     if outcome.ending == "uncollected":
-        return _uncollected(chosen, outcome, common, empty)
+        return _uncollected(chosen, outcome, common, whole, empty)
     if outcome.ending == "unloadable":
-        return Verdict(chosen.id, "fail", outcome.reason, **common)
+        return Verdict(chosen.id, "fail", outcome.reason, next=f"Next: mend that, then {whole}", **common)
     failures = most_basic(test for test in results if test.outcome in ("failed", "error"))
     if outcome.ending != "finished" and not (failures and outcome.ending == "timeout"):
         reason = outcome.reason[0].upper() + outcome.reason[1:]
@@ -379,7 +379,9 @@ def _others(failures: list[TestResult]) -> list[str]:
     return [f"{len(failures)} {'other fails' if len(failures) == 1 else 'others fail'}: {', '.join(names)}{more}."]
 
 
-def _uncollected(chosen: Module, outcome: Outcome, common: dict[str, Any], empty: Container[str]) -> Verdict:
+def _uncollected(
+    chosen: Module, outcome: Outcome, common: dict[str, Any], whole: str, empty: Container[str]
+) -> Verdict:
     """A test file that cannot be imported: a name the learner's file lacks, or the course's own fault."""
     message = str(outcome.detail.get("message", ""))
     lacking = re.search(r"cannot import name '(\w+)' from '([\w.]+)'", message)
@@ -387,8 +389,9 @@ def _uncollected(chosen: Module, outcome: Outcome, common: dict[str, Any], empty
         file = lacking[2].replace(".", "/") + ".py"
         sentence = f"{file} has no {lacking[1]}, which the tests import. Its contract is in {Path(file).stem}.pyi."
         if lacking[2] in empty:
-            sentence = f"{file} is empty. `ol reset {chosen.id}` writes the stub anew."
-        return Verdict(chosen.id, "fail", sentence, **common)
+            step = f"Next: ol reset {chosen.id} writes the stub anew"
+            return Verdict(chosen.id, "fail", f"{file} is empty.", next=step, **common)
+        return Verdict(chosen.id, "fail", sentence, next=f"Next: mend that, then {whole}", **common)
     if outcome.detail.get("type") == "ImportError" and lacking:
         sentence = f"{lacking[2]} has no {lacking[1]}, which the tests import."
         return Verdict(chosen.id, "fail", sentence, next="Check that module again, or pass --ref-deps.", **common)

@@ -109,7 +109,7 @@ class Grade:
         rows = []
         counts = Counter(self.missed)
         for one in sorted(counts, key=lambda one: (one.pitfall is None, one.pitfall or 0, one.about)):
-            what = "not numbered" if one.pitfall is None else f"pitfall {one.pitfall}"
+            what = "a bug" if one.pitfall is None else f"pitfall {one.pitfall}"
             more = f", {counts[one]} bugs" if counts[one] > 1 else ""
             rows.append(f"    {what:14} {one.about}{more}")
         return "Not caught:\n" + "\n".join(rows)
@@ -123,7 +123,7 @@ class Grade:
         if self.missed:
             numbered = f"`ol tests {self.module}` shows which course tests guard each pitfall." if self.pitfalls else ""
             return _wrap(f"{numbered} Next: a test for one of them, then ol grade {self.module}".strip())
-        return ""
+        return "Next: ol shows where you are" if self.status == "pass" else ""
 
 
 def grade(

@@ -76,5 +76,7 @@ def next_step(workspace: Workspace) -> Step:
     # The module of a milestone comes first: the others can be lent.
     if chosen := next((m for m in waiting if m.id in goals), next(iter(waiting), None)):
         why = f"{chosen.title}: writes what you start from"
+        if missing := [need.id for need in lacking(chosen, workspace)]:
+            why += f"; the course can lend what it needs ({', '.join(missing)}), or build these first"
         return Step(f"ol start {chosen.id}", why)
     return Step("ol doctor", "everything is built; see that it stays well")

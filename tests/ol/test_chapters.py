@@ -9,6 +9,7 @@ import pytest
 
 from ol.check import check
 from ol.course import module, reference
+from ol.practice import EMPTY
 from ol.start import start
 from ol.workspace import Workspace
 
@@ -65,5 +66,18 @@ def test_the_first_cell_that_prints_something_else_is_named(workspace: Workspace
     assert verdict.status == "fail", verdict.text()
     said = verdict.text()
     assert f"{len(SPEC.chapters)} of {2 * len(SPEC.chapters)} cells do what the chapter does" in said
-    assert f"{SPEC.chapters[0]}, cell 1" in said and "mine 0" in said and "mine 1" in said
-    assert all(len(line) <= 80 for line in said.splitlines())
+    assert f"{SPEC.chapters[0]}, code cell 2" in said and "mine 0" in said and "mine 1" in said
+    assert f"Next: run {workspace.practice(SPEC.chapters[0])}" in " ".join(said.split())
+    assert verdict.next.endswith(f"ol check {SPEC.id} --book")
+    assert all(len(line) <= 80 for line in said.splitlines() if str(workspace.path) not in line)
+
+
+def test_a_solution_that_is_not_written_yet_is_called_that(workspace: Workspace) -> None:
+    """Not a difference in outputs: the learner would look for a fault.
+
+    KIND: unit.
+    """
+    write_chapters(workspace, [(PARALLEL, "one thread\n"), (EMPTY, "mine 1\n"), (EMPTY + "print('2')", "2\n")])
+    said = check(SPEC.id, workspace, ref_deps=True, book=True).text()
+    assert f"{SPEC.chapters[0]}, code cell 2\n\n    Nothing is written in it yet" in said
+    assert f"these cells for solutions: {SPEC.chapters[0]}, 2." in " ".join(said.split())

@@ -232,7 +232,7 @@ def test_a_grade_reads_well(monkeypatch: pytest.MonkeyPatch) -> None:
         "Not caught:\n"
         "    pitfall 3      verify_draft\n"
         "    pitfall 12     f, 2 bugs\n"
-        "    not numbered   NGramDraft.propose\n\n"
+        "    a bug          NGramDraft.propose\n\n"
         "`ol tests L8.6` shows which course tests guard each pitfall. Next: a test for\n"
         "one of them, then ol grade L8.6"
     )

@@ -97,8 +97,8 @@ def test_an_empty_file_is_called_empty_and_a_syntax_error_has_one_place(tmp_path
     """
     workspace = submitted(tmp_path, "\n")
     empty = check("M07.1", workspace, kind="smoke")
-    assert empty.exit_code == 1 and f"{FILE} is empty" in empty.reason and "`ol reset M07.1`" in empty.reason
+    assert empty.exit_code == 1 and f"{FILE} is empty" in empty.reason and "ol reset M07.1" in empty.next
     workspace.file(FILE).write_text("x = 1\ndef draw(p, u:\n    return 0\n", encoding="utf-8")
     broken = check("M07.1", workspace, kind="smoke")
     assert broken.exit_code == 1 and "SyntaxError" in broken.reason and "def draw(p, u:" in broken.reason
-    assert broken.reason.count("line 2") == 1
+    assert broken.reason.count("line 2") == 1 and "ol check M07.1" in broken.next
