@@ -71,19 +71,17 @@ class PromptLookupDraft:
 
     def _clear(self) -> None:
         self._indexed: list[int] = []
-        # For each n: the n-gram's ids to the start of its most recent occurrence that has a continuation.
-        self._latest: dict[int, dict[tuple[int, ...], int]] = {
-            n: {} for n in range(self.min_ngram, self.max_ngram + 1)
-        }
+        self._latest: dict[tuple[int, ...], int] = {}  # an n-gram's ids to where its most recent continuation starts
 
     def propose(self, ctx: Sequence[int], k: int, rng: UniformSource | None = None) -> Proposal:
         """Up to `k` ids copied from `ctx`, longest n-gram first; always deterministic, so no distributions."""
         ids = ctx if isinstance(ctx, list) else list(ctx)
         self._follow(ids)
-        for n in range(min(self.max_ngram, len(ids)), self.min_ngram - 1, -1):
-            start = self._latest[n].get(tuple(ids[-n:]))
+        last = tuple(ids[-self.max_ngram :])
+        for n in range(len(last), self.min_ngram - 1, -1):
+            start = self._latest.get(last[-n:])
             if start is not None and k > 0:
-                return ids[start + n : start + n + k], None
+                return ids[start : start + k], None
         return [], None
 
     def _follow(self, ids: list[int]) -> None:
@@ -93,9 +91,10 @@ class PromptLookupDraft:
         if self._indexed != ids:
             self._clear()
             known, self._indexed = 0, list(ids)
-        for n, latest in self._latest.items():
-            for start in range(max(0, known - n), len(ids) - n):  # ascending, so the most recent start stays
-                latest[tuple(ids[start : start + n])] = start
+        for start in range(known, len(ids)):  # ascending, so the most recent start stays
+            before = tuple(ids[max(0, start - self.max_ngram) : start])
+            for n in range(self.min_ngram, len(before) + 1):
+                self._latest[before[-n:]] = start
 
 
 class ContextNGramDraft:
