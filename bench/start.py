@@ -83,12 +83,19 @@ def main() -> None:
         ["part", "cold s", "warm s", "spread"],
         [[part, f"{cold[part]:.2f}", f"{warm[part].median:.2f}", f"{warm[part].spread:.0%}"] for part in parts],
     )
-    print(f"\npeak memory at 512 tokens: {long['peak_bytes'] / 1e6:.0f} MB")
+    compiling = cold["first token"] - warm["first token"].median
+    print(f"\ncompiling: {compiling:.1f} s")
+    print(f"peak memory at 512 tokens: {long['peak_bytes'] / 1e6:.0f} MB")
     if options.plot:
         plot(options.plot, warm)
     finish(
         options,
-        {"cold": cold, "warm": {part: t.as_json() for part, t in warm.items()}, "peak_bytes": long["peak_bytes"]},
+        {
+            "cold": cold,
+            "warm": {part: t.as_json() for part, t in warm.items()},
+            "compiling_s": compiling,
+            "peak_bytes": long["peak_bytes"],
+        },
     )
 
 
