@@ -1,21 +1,23 @@
 """`ol check --book`: a module's practice notebooks, run with the learner's code underneath and compared by nbval.
 
 pytest and nbval run in one child; every notebook gets a kernel of its own, started by `ol.child`, in which the
-learner's files stand in for the reference. What a cell prints must be what the chapter printed with its solution.
+learner's files stand in for the reference. What a cell prints must be what the chapter printed with its solution,
+whatever the learner's runs have saved since.
 """
 
 from __future__ import annotations
 
 import json
 import re
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from ol.commands import command
-from ol.course import Module, reference
+from ol.course import Module, notebook, reference
 from ol.overlay import Overlay
-from ol.practice import EMPTY
+from ol.practice import EMPTY, as_judged
 from ol.sandbox import Child, Limits, Outcome, Run, TestOutcome
 from ol.verdict import TestResult, Verdict
 from ol.workspace import Workspace
@@ -39,18 +41,34 @@ def judge(
     if lacking:
         reason = f"{lacking[0]} is not there."
         return Verdict(chosen.id, "not started", reason, next=f"Next: ol start {chosen.id}")
-    what = Run(
-        overlay=overlay,
-        tests=tuple(copies),
-        limits=Limits(seconds=3600.0, quiet_seconds=CELL_SECONDS + 60.0, memory_bytes=limits.memory_bytes),
-        secret=tuple(reference(rel) for rel in chosen.files),
-        model=True,
-        notebooks=True,
-    )
-    with Child(what.limits, model=True, processes=True, warm=("pytest",)) as child:
-        outcome = child.run(what, on_event)
     again = command("check", chosen, workspace, f"{chosen.id} --book")
+    with tempfile.TemporaryDirectory(prefix="ol-book-") as folder:
+        for chapter, path in zip(chosen.chapters, copies, strict=True):
+            try:
+                mine = json.loads(path.read_text(encoding="utf-8"))
+                stored = json.loads(notebook(chapter).read_text(encoding="utf-8"))
+                judged, lacks = as_judged(mine, stored)
+            except (OSError, ValueError, KeyError, TypeError, AttributeError) as fault:
+                return _anew(chosen, f"{path} cannot be read as a notebook: {fault}.")
+            if lacks:
+                return _anew(chosen, f"{path} lacks {lacks} code cells: they were deleted, or the chapter is newer.")
+            Path(folder, path.name).write_text(json.dumps(judged), encoding="utf-8")
+        what = Run(
+            overlay=overlay,
+            tests=tuple(Path(folder, path.name) for path in copies),
+            limits=Limits(seconds=3600.0, quiet_seconds=CELL_SECONDS + 60.0, memory_bytes=limits.memory_bytes),
+            secret=tuple(reference(rel) for rel in chosen.files),
+            model=True,
+            notebooks=True,
+        )
+        with Child(what.limits, model=True, processes=True, warm=("pytest",)) as child:
+            outcome = child.run(what, on_event)
     return _verdict(chosen, outcome, {path.name: path for path in copies}, again)
+
+
+def _anew(chosen: Module, reason: str) -> Verdict:
+    step = f"Next: ol reset {chosen.id} --book writes it anew, after a backup of everything"
+    return Verdict(chosen.id, "fail", reason, next=step)
 
 
 def _verdict(chosen: Module, outcome: Outcome, copies: dict[str, Path], again: str) -> Verdict:

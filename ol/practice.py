@@ -24,11 +24,11 @@ FOLDED = "hide-cell"  # what the chapters add to a solution so that it is folded
 USE_MINE = """import ol
 
 ol.use_mine()  # the files that you have written stand in for the reference; leave this out to run on the reference"""
-EMPTY = "# Yours. What the solution prints is kept below; when your code prints the same, this cell passes.\n"
+EMPTY = "# Yours. When it prints what the solution prints (kept below, folded), this cell passes.\n"
 
 
 def practice_copy(stored: dict[str, Any]) -> dict[str, Any]:
-    """A notebook (as JSON holds it) with the code of its solution cells emptied and unfolded; outputs stay.
+    """A notebook (as JSON holds it) with the code of its solution cells emptied and unfolded; outputs stay, folded.
 
     In front of its first code cell comes one that calls `use_mine`.
     """
@@ -39,7 +39,7 @@ def practice_copy(stored: dict[str, Any]) -> dict[str, Any]:
         if cell["cell_type"] == "code" and SOLUTION in tags:
             cell["source"] = [EMPTY]
             cell["metadata"]["tags"] = [tag for tag in tags if tag != FOLDED]
-            cell["metadata"].pop("jupyter", None)
+            cell["metadata"]["jupyter"] = {"outputs_hidden": True}  # they are the exercise's answer
     first = next(i for i, cell in enumerate(made["cells"]) if cell["cell_type"] == "code")
     added: dict[str, Any] = {
         "cell_type": "code",
@@ -50,6 +50,29 @@ def practice_copy(stored: dict[str, Any]) -> dict[str, Any]:
     }
     made["cells"].insert(first, {**added, "source": USE_MINE.splitlines(keepends=True)})
     return made
+
+
+def as_judged(mine: dict[str, Any], stored: dict[str, Any]) -> tuple[dict[str, Any], int]:
+    """A practice copy with the chapter's outputs and tags, whatever was saved over them; how many code cells it lacks.
+
+    JupyterLab saves what the learner's code printed in the place of what it should print. Cells are told apart by
+    their ids. Solutions, and cells that are as they were handed out, have to print what the chapter does; one into
+    which an answer was written, or that the learner added, only has to run.
+    """
+    made = copy.deepcopy(mine)
+    wanted = {cell["id"]: cell for cell in practice_copy(stored)["cells"] if cell["cell_type"] == "code"}
+    for cell in made["cells"]:
+        if cell["cell_type"] == "code":
+            known = wanted.pop(cell.get("id"), None)
+            if known and (SOLUTION in known["metadata"].get("tags", []) or _source(cell) == _source(known)):
+                cell["outputs"], cell["metadata"] = known["outputs"], known["metadata"]
+            else:
+                cell["outputs"], cell["metadata"] = [], {"tags": ["nbval-ignore-output"]}
+    return made, len(wanted)
+
+
+def _source(cell: dict[str, Any]) -> str:
+    return "".join(cell["source"])
 
 
 def use_mine(workspace: Workspace | None = None) -> None:

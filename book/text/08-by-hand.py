@@ -76,6 +76,9 @@ show(figure, "Left: p is 1/2, 1/4, 1/4 and q is 1/4, 1/2, 1/4. Right: the residu
              "the only one that the target wants more often than the draft proposes it.")
 
 # %% [markdown]
+# A model returns one number a token, its **logit** $\ell_v$: any real number, and the token's probability is
+# $p(v) = e^{\ell_v} / \sum_w e^{\ell_w}$. So the logarithms of $p$ are logits of $p$.
+#
 # `verify_draft` does a whole round. You give it, in this order:
 #
 # - the target's logits, one row for each draft token and one more for the token after the last;
@@ -243,7 +246,7 @@ my_certain_keep = None  # your answer, a fraction
 my_certain_residual = None  # your answer, a list of three fractions
 certain = np.eye(3)[1]
 judge("kept", my_certain_keep, acceptance_probability(p, certain), "Every draw is x here: how often is x kept?")
-judge("residual", my_certain_residual, residual_distribution(p, certain), "x was rejected: can it come back?")
+judge("residual", my_certain_residual, residual_distribution(p, certain), "After a rejection x cannot come back; the others share by p. Fractions, or four decimals.")
 
 # %% tags=["solution"]
 # Solution

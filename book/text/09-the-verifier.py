@@ -122,11 +122,8 @@ assert wrong == [F(3, 8), F(5, 16), F(5, 16)]
 # $p - \min(p, q) = \max(0, p - q)$ at every token. If $Z = 0$, then $p = q$, nothing is ever rejected, and there is no residual
 # to draw from. Nothing asks $q$ to be good. A bad draft is rejected more often; it is never wrong.
 #
-# And how often is it rejected? Since $\min(a, b) = \tfrac12(a + b - |a - b|)$, summing over the tokens gives
-#
-# $$\alpha = \sum_v \min(p(v), q(v)) = \tfrac12 \Big(1 + 1 - \sum_v |p(v) - q(v)|\Big) = 1 - \mathrm{TV}(p, q).$$
-#
-# The acceptance probability is the overlap of the two distributions, no more and no less. The cell below asks for it in three
+# And how often is it kept? With probability $\alpha = \sum_v \min(p(v), q(v)) = 1 - \mathrm{TV}(p, q)$, the overlap of the two
+# distributions (chapter 02 has the step between the two). The cell below asks for it in three
 # ways: by the formula, by the distance, and by counting what `speculative_step` keeps.
 
 # %%
@@ -179,7 +176,8 @@ assert cold.tolist() == [0, 0, 1]
 # Position $i$ is the same step with $p_i$, the target's distribution after the drafts before it, and it is reached only
 # if they were all kept.
 #
-# **Claim.** However long the drafts are, the tokens $y_1, y_2, \dots$ that come out, round after round, have the
+# **Claim.** However long the drafts are, so long as it is settled before a draft token is drawn that it will be proposed, the tokens
+# $y_1, y_2, \dots$ that come out, round after round, have the
 # distribution of plain decoding: $P(y_1, \dots, y_t) = \prod_{j \le t} p(y_j \mid y_1, \dots, y_{j-1})$ for every $t$.
 #
 # **Proof**, by induction on $t$. For $t = 0$ there is nothing to show. Suppose that $y_1, \dots, y_{t-1}$ have come out, and look
@@ -197,6 +195,25 @@ assert cold.tolist() == [0, 0, 1]
 #
 # The first case is why the target's rows must be those *after the draft prefix*, and why nothing of a rejected draft may
 # be used again: a token that was proposed and refused is no longer a fresh draw.
+#
+# It is also where the claim's condition is used. Take a drafter that draws a token, looks at it, and withholds it when it does not
+# like it. The token that waits was then not drawn from $q$, but from what the drafter lets through. **Predict** for
+# $p = q = [\tfrac12, \tfrac12]$ and a drafter that proposes token 0 and withholds token 1: how often does 0 come out?
+
+# %%
+fair = [F(1, 2), F(1, 2)]
+emitted = [F(0), F(0)]
+for drawn in range(2):
+    if drawn == 0:  # proposed, and p(0) / q(0) = 1: always kept
+        emitted[0] += fair[0]
+    else:  # withheld: nothing waits, and the target draws by itself
+        emitted = [e + fair[1] * own for e, own in zip(emitted, fair)]
+print("emitted:", [str(e) for e in emitted])
+assert emitted == [F(3, 4), F(1, 4)]
+
+# %% [markdown]
+# Three times in four. So a drafter that stops where it is unsure must decide from what it knew *before* the draw; or it
+# proposes the token that made it unsure, and stops after it.
 #
 # Here is the proof as a program. `tokens` follows every branch, with its probability as a fraction: kept, replaced, bonus,
 # next round. Vocabulary 2, drafts of up to three tokens, a target and a draft that both look at the last token.
@@ -237,7 +254,8 @@ print("64 texts of six tokens, k = 0, 1, 2, 3: every probability equal, as fract
 print("for example 0 1 1 0 1 0:", tokens(0, 6, 3, 3)[0, 1, 1, 0, 1, 0])
 
 # %% [markdown]
-# Two more things belong to a position. Penalties look at the history, and **the history includes the drafts kept so far
+# `choose` is what plain decoding does at a position (chapter 05 builds it): the largest penalised logit at temperature 0, else one draw
+# with one uniform. Two more things belong to a position. Penalties look at the history, and **the history includes the drafts kept so far
 # in this round**. And the order of draws is fixed: per position $u_{accept}$, then $u_{resample}$, always both; then one
 # uniform for the bonus.
 
@@ -333,7 +351,7 @@ assert my_verify(same_rows, [0, 1, 0, 1], None, fading, [], None) == ([0, 1, 0, 
 # token 2. What comes out, and how often?
 #
 # And a second case, without min-p: the target's weights are 4, 3 and 1 (its logits are their logarithms), the presence
-# penalty is $\ln 2$, the history holds a 0, and the draft insists on token 0. With which probability does each token come out?
+# penalty, which is taken from the logit of every token that has occurred, is $\ln 2$, the history holds a 0, and the draft insists on token 0. With which probability does each token come out?
 
 # %%
 def first_token_law(row, params, history, draft_id, accept_cells, resample_cells):
@@ -359,7 +377,8 @@ assert penalised == [F(2, 6), F(3, 6), F(1, 6)]
 #
 # ## Rule 5: look before you judge
 #
-# One row too few, and every position would be judged by the wrong row without a sound. So shapes are checked first:
+# One row too few makes no sound. Is it the first that is missing, every position is judged by the wrong row; is it the last, the
+# bonus is drawn from one. So shapes are checked first:
 # $m$ drafts need $m + 1$ rows of logits and, if they were drawn, $m$ rows of distributions; ids lie in the vocabulary.
 #
 # The target gives two rows over three tokens. **Predict** for each call below: does it pass, and if not, what is wrong?

@@ -113,8 +113,8 @@ for committed, before, after, draft, n, own in record:
 assert text == plain.text
 
 # %% [markdown]
-# $y$ is not in the cache: it was never fed. It is the next round's pending token. That is why the cache is always one
-# position shorter than the text.
+# $y$ is not in the cache: it was never fed. It is the next round's pending token. That is why the cache is, after every
+# round, one position shorter than the text.
 #
 # Each line below is one round. Grey positions were in the cache before; the others were written by the pass. What is
 # kept is green, what is rolled back is struck out.
@@ -164,13 +164,22 @@ assert sum(emitted[:3]) == first  # the first wrong letter is the first one of r
 # This is why such a bug passes a short test: the cache is wrong from the first rejection on, and the text shows it only
 # when a prediction depends on what was left behind.
 #
-# The other mistake is to count the target's own token as cached. Then one rejected position stays.
+# The other mistake is to count the target's own token as cached. Then one rejected position stays, where the forgetful loop left them
+# all. **Predict:** does this smaller mistake show later in the text, or sooner?
 
 # %%
-off_by_one, _ = play("abcab", PromptLookupDraft(), 4, 18, truncate_to=lambda c, pending, n: c + pending + n + 1)
+off_by_one, its_record = play("abcab", PromptLookupDraft(), 4, 18, truncate_to=lambda c, pending, n: c + pending + n + 1)
+first_one_off = next(i for i in range(18) if off_by_one[i] != plain.text[i])
 print("right:", plain.text)
-print("wrong:", off_by_one)
-assert off_by_one != plain.text
+print("wrong:", off_by_one, "- first wrong letter at", first_one_off)
+_, before, _, draft, _, own = its_record[1]
+reads = tok.decode(before[: len(before) - len(draft)])[-WINDOW:]
+print(f"round 2: cache {tok.decode(before)}, reads {reads}, should read {('abcab' + off_by_one)[: 5 + first_one_off][-WINDOW:]}")
+assert first_one_off < first
+
+# %% [markdown]
+# Sooner. The forgetful loop left the whole of `cab` behind, which reads like the text before it. One `c` that is left behind
+# reads like nothing: the model sees `cabcd`, which is no run of the pattern.
 
 # %% [markdown]
 # ## One stream for everybody

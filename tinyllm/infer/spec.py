@@ -51,7 +51,8 @@ class DraftModel(Protocol):
         """Up to `k` ids after `ctx`, and the distributions `[len(ids), V]` they were drawn from.
 
         The distributions are None when the ids were not drawn: a deterministic draft, or `rng` None, which asks for
-        the greedy guess.
+        the greedy guess. That an id will be proposed must be settled before it is drawn: a draft that withholds what
+        it has drawn changes what comes out.
         """
         ...
 
