@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import errno
 import json
+import os
+import signal
 import sys
 import textwrap
 import traceback
@@ -31,6 +34,7 @@ if TYPE_CHECKING:
 
 PASS, FAIL, USAGE, BLOCKED, NOT_STARTED, BROKEN = range(6)
 STOPPED = 130  # what a shell reports for Ctrl-C
+_UNWRITABLE = (errno.ENOSPC, errno.EIO, errno.EBADF)
 
 app = typer.Typer(
     name="ol",
@@ -48,6 +52,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="One JSON object on standar
 
 def main() -> None:
     """Run the command line and end the process with the exit code."""
+    signal.signal(signal.SIGTERM, _terminated)
     try:
         app(prog_name="ol")
     except WorkspaceError as error:
@@ -57,10 +62,19 @@ def main() -> None:
         if ended.code == STOPPED:
             _say("Stopped. Your files and your progress are as they were.")
         raise
-    except Exception:
+    except Exception as fault:
+        if isinstance(fault, OSError) and fault.filename is None and fault.errno in _UNWRITABLE:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # Python tries to write the rest while it ends
+            _say(f"What there was to say could not be written: {fault.strerror}.")
+            sys.exit(USAGE)
         traceback.print_exc()
         _say("This is a fault of the course, not of your code. `ol doctor` may say what is wrong.")
         sys.exit(BROKEN)
+
+
+def _terminated(number: int, frame: object) -> None:
+    """End as an exception does, so that what was started here ends too."""
+    sys.exit(128 + number)
 
 
 def _say(sentence: str) -> None:
@@ -674,7 +688,13 @@ def conform(
     except ValueError as error:
         raise _usage(error) from error
     except OSError as error:
-        _say(f"{command[0]} cannot be started: {error.strerror}.")
+        program = Path(command[0])
+        why = error.strerror
+        if program.is_dir():
+            why = "it is a folder" if command[0] else "its name is empty"
+        elif isinstance(error, FileNotFoundError) and program.is_file():
+            why = "what its first line says to run it with is not there"
+        _say(f"{command[0]!r} cannot be started: {why}.")
         raise typer.Exit(USAGE) from error
     if as_json:
         _print_json(report.to_json())

@@ -13,6 +13,7 @@ import math
 import os
 import queue
 import signal
+import struct
 import subprocess
 import textwrap
 import threading
@@ -26,10 +27,12 @@ from ol.course import ROOT
 
 VECTORS = ROOT / "tests" / "vectors"
 FIRST = "exp_log"  # the section that says whether the program's exp and log are those of the files
-SUMS = "ascending-sum"  # the rule that is broken where a float is a few ulps off
+ROUNDING = "rounding"  # the rule that is broken where a float is a few ulps off
 MAX_ULPS = 8  # further apart than this no two libraries are
+FEW = 10_000  # ulps; beyond, a share of the value says more
 PATIENCE = 20.0  # seconds between two answers
 LONGEST_LINE = 1_000_000
+SHOWN = 2000  # characters of what a program printed
 WIDTH = 80
 
 
@@ -58,6 +61,7 @@ class Difference:
     name: str
     rule: str
     rule_text: str
+    about: str  # the case's own rule, where another one seems broken
     key: str
     means: str
     where: str  # inside the answer, such as "rounds[2][1]", and what is wrong there
@@ -70,12 +74,13 @@ class Difference:
         lines = [
             f'First difference: {self.section}, case {self.number} of {self.of}, "{self.name}"',
             _wrap(f"The rule ({self.rule}): {self.rule_text}"),
+            *([_wrap(f"The case is about: {self.about}")] if self.about else []),
             _wrap(f"{self.key} is {self.means}." if self.means else ""),
             _wrap(self.where),
             "",
             f"asked     {_json(self.asked)}",
             f"expected  {_json(self.expected)}",
-            f"answered  {_json(self.answered)}",
+            f"answered  {_cut(_json(self.answered))}",
         ]
         return "\n".join(line for line in lines if line or line == "")
 
@@ -164,6 +169,15 @@ def _json(value: Any) -> str:
     return json.dumps(value, separators=(",", ":"))
 
 
+def _cut(text: str, most: int = SHOWN) -> str:
+    return text if len(text) <= most else f"{text[:most]}... ({len(text):,} characters)"
+
+
+def _printable(text: str) -> str:
+    """Text of the program, safe for a terminal: what cannot be printed as it is, is written as an escape."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
 # The files.
 
 
@@ -229,25 +243,52 @@ class _Comparison:
                 return f"{where} must have {len(expected)} items, but has {len(got)}."
             return ""
         if isinstance(expected, float) and isinstance(got, int | float) and not isinstance(got, bool):
-            return self._floats(expected, float(got), where)
+            try:
+                return self._floats(expected, float(got), where)
+            except OverflowError:
+                pass  # an integer beyond every float: shown below
         if type(expected) is not type(got) or expected != got:
-            return f"{where} must be {_json(expected)}, but is {_json(got)}."
+            return f"{where} must be {_json(expected)}, but is {_cut(_json(got), 200)}."
         return ""
 
     def _floats(self, expected: float, got: float, where: str) -> str:
-        if expected == got:
+        if expected == got and math.copysign(1.0, expected) == math.copysign(1.0, got):
             return ""
+        sentence = f"{where} must be {expected!r}, but is {got!r}"
+        if not math.isfinite(got) or expected == got:
+            return f"{sentence}."
         apart = ulps_apart(expected, got, 1.0 if self.how == "logprob" else 0.0)
         if self.how != "exact":
             self.rounded, self.ulps = self.rounded + 1, max(self.ulps, apart)
             if apart <= self.allowed:
                 return ""
-        sentence = f"{where} must be {expected!r}, but is {got!r}: {apart} ulp apart."
+        if apart > FEW:
+            sentence += f": off by {abs(got - expected) / max(abs(got), abs(expected)):.1e} of its size."
+            return sentence + (" What was computed in float32 is as far off." if _like_float32(expected, got) else "")
+        sentence += f": {apart} ulp apart."
         if self.how != "exact" and self.allowed < apart <= MAX_ULPS:
             self.near = True
             sentence += " Its exp and log agree with the files to the bit, so this is a sum in another order"
             sentence += " or one rounding more or less."
         return sentence
+
+
+def _like_float32(expected: float, got: float) -> bool:
+    """Whether `got` is what float32 makes of `expected`: one of its numbers, or about as far off as its numbers lie."""
+    far = abs(got - expected) / max(abs(got), abs(expected))
+    return 2.0**-30 < far < 2.0**-18 or (far < 2.0**-18 and struct.unpack("f", struct.pack("f", got))[0] == got)
+
+
+def _digits(expected: Sequence[float], got: Sequence[Any]) -> int | None:
+    """With how many digits the program writes its floats, where that is too few to read them back: what it printed is
+    then the very value of the files, rounded to so many digits, every time."""
+    wanted = [value for value in expected if isinstance(value, float)]
+    written = [value for value in got if isinstance(value, int | float)]
+    if len(wanted) == len(written) and wanted != written:
+        for digits in range(6, 17):
+            if all(float(f"{value:.{digits}g}") == other for value, other in zip(wanted, written, strict=True)):
+                return digits
+    return None
 
 
 class Judge:
@@ -268,19 +309,24 @@ class Judge:
         tally.answered += 1
         allowed = MAX_ULPS if section.name == FIRST or not self.report.same_library else 0
         found: tuple[str, str] | None = None  # key, what is wrong
-        if "error" in answered:
-            found = ("error", f"The program answered with an error: {answered['error']}")
+        if answered.get("error") is not None:
+            said = _cut(_printable(str(answered["error"])))
+            found = ("error", f"The program answered with an error: {said}")
         rule = case["rule"]
         for key, (how, _, *own) in section.answers.items():
             comparison = _Comparison(how, allowed)
+            written = answered.get(key)
+            if section.name == FIRST and isinstance(written, list) and (digits := _digits(case[key], written)):
+                said = f"Every value is the right one, written with {digits} digits: float64 takes 17 (%.17g)."
+                found = found or (key, said)
             if found is None and key not in answered:
                 found = (key, f"The answer lacks the key {key}.")
             elif found is None and (wrong := comparison.difference(case[key], answered[key], key)):
                 found = (key, wrong)
-                rule = SUMS if comparison.near else next(iter(own), rule)
+                rule = ROUNDING if comparison.near else next(iter(own), rule)
             tally.rounded += comparison.rounded
             tally.ulps = max(tally.ulps, comparison.ulps)
-        if section.name == FIRST and tally.rounded:
+        if section.name == FIRST and tally.rounded and found is None:
             self.report.same_library = False
         if found is None:
             return
@@ -296,6 +342,7 @@ class Judge:
                 case["name"],
                 rule,
                 section.rules[rule],
+                section.rules[case["rule"]] if rule != case["rule"] else "",
                 key,
                 section.answers[key][1] if key in section.answers else "",
                 wrong,
@@ -403,7 +450,7 @@ class _Program:
     def errors(self) -> str:
         """The last lines it wrote on standard error."""
         lines = self._tail.decode("utf-8", errors="replace").strip().splitlines()[-8:]
-        return "\n".join(line[:200] for line in lines)
+        return "\n".join(_printable(line[:200]) for line in lines)
 
 
 def hold(command: Sequence[str], sections: Sequence[Section], patience: float = PATIENCE) -> Report:
@@ -438,7 +485,8 @@ def _talk(program: _Program, judge: Judge, order: Sequence[tuple[int, int]], pat
             line = next(lines, None)
         except TimeoutError:
             seconds = patience if i else 3 * patience
-            raise Fault(f"the program hangs: no answer for {seconds:g} seconds after {so_far}.") from None
+            unit = "second" if seconds == 1 else "seconds"
+            raise Fault(f"the program hangs: no answer for {seconds:g} {unit} after {so_far}.") from None
         if line is None:
             raise Fault(_death(program.ended(min(patience, 5.0)), so_far))
         judge.take(at, number, _answer(line, i, case["name"]))
@@ -460,20 +508,32 @@ def _answer(line: bytes, wanted: int, name: str) -> dict[str, Any]:
     where = f'where the answer to id {wanted}, "{name}", belongs'
     if len(line) > LONGEST_LINE:
         raise Fault(f"the program printed a line of over {LONGEST_LINE:,} bytes {where}: {_shown(line)}.")
+    why = "it is no object"
     try:
         answered = json.loads(line.decode("utf-8"), parse_constant=_no_constant)
     except _BareConstant as constant:
-        raise Fault(f'the program printed a bare {constant} {where}; JSON has none, write the string "inf".') from None
+        word = {"Infinity": "inf", "-Infinity": "-inf"}.get(str(constant), "nan")
+        said = f'the program printed a bare {constant} {where}; JSON has none, write the string "{word}".'
+        raise Fault(said) from None
+    except UnicodeDecodeError as fault:
+        answered, why = None, f"byte {fault.start + 1} is not UTF-8"
+    except json.JSONDecodeError as fault:
+        rest = _shown(line, fault.pos, 20)
+        ends = fault.pos >= len(fault.doc.rstrip())
+        answered, why = None, "it is cut short" if ends else f"it is no JSON from column {fault.pos + 1} on, {rest}"
     except (ValueError, RecursionError):
-        answered = None
+        answered, why = None, "it is too much for a JSON reader"
     if not isinstance(answered, dict):
         raise Fault(
-            f"the program printed {_shown(line)} {where}. Each line of its standard output is one JSON object; "
+            f"the program printed {_shown(line)} {where}: {why}. Each line of its standard output is one JSON object; "
             "anything else it has to say goes to standard error."
         )
-    given = answered.pop("id", None)
+    if "id" not in answered:
+        raise Fault(f"the program gave no id {where}: each answer carries the id of its case.")
+    given = answered.pop("id")
     if given != wanted or isinstance(given, bool):
-        raise Fault(f"the program answered id {_json(given)} {where}: answers come in the order of the cases.")
+        given = _cut(_json(given), 80)
+        raise Fault(f"the program answered id {given} {where}: answers come in the order of the cases.")
     return answered
 
 
@@ -485,9 +545,9 @@ def _no_constant(name: str) -> None:
     raise _BareConstant(name)
 
 
-def _shown(line: bytes) -> str:
-    text = line.decode("utf-8", errors="replace")
-    return "an empty line" if not text.strip() else repr(text[:80] + "..." if len(text) > 80 else text)
+def _shown(line: bytes, start: int = 0, most: int = 80) -> str:
+    text = line.decode("utf-8", errors="replace")[start:]
+    return "an empty line" if not text.strip() else repr(text[:most] + "..." if len(text) > most else text)
 
 
 def _death(code: int | None, so_far: str) -> str:

@@ -190,20 +190,52 @@ DEVIATIONS: dict[str, tuple[str, str, str, str, str]] = {
         "tinyllm.num.exact",
         "    for i in range(x.size):\n        out[i] /= total\n",
         "    total = math.fsum(out)\n    for i in range(x.size):\n        out[i] /= total\n",
-        "ascending-sum",
+        "rounding",
         "probs",
+    ),
+    "the frequency penalty and its product are fused": (
+        "tinyllm.infer.sample",
+        "out[seen] = out[seen] - p.frequency_penalty * counts - p.presence_penalty",
+        "F = __import__('fractions').Fraction\n        out[seen] = [float(F(float(out[v])) - F(p.frequency_penalty) * "
+        "int(c)) - p.presence_penalty if math.isfinite(out[v]) else out[v] for v, c in zip(seen, counts)]",
+        "rounding",
+        "kept",
+    ),
+    "the frequency penalty is taken off once an occurrence": (
+        "tinyllm.infer.sample",
+        "out[seen] = out[seen] - p.frequency_penalty * counts - p.presence_penalty",
+        "for v in generated:\n            out[v] -= p.frequency_penalty\n        out[seen] -= p.presence_penalty",
+        "rounding",
+        "kept",
+    ),
+    "a context n-gram may not overlap the suffix": (
+        "tinyllm.infer.spec",
+        "counts = self._followers.get(tuple(self._ids[-m:]))",
+        "counts = self._followers.get(tuple(self._ids[-m:])) if m == 1 or len(set(self._ids[-m:])) > 1 else None",
+        "longest-suffix",
+        "draft",
+    ),
+    "the residual is taken from the target before its filters": (
+        "tinyllm.infer.spec",
+        STEP,
+        "bare = sampling_distribution(target_logits[i], SamplingParams(temperature=p.temperature), past, prompt)\n"
+        "            u, v = rng.uniform(), rng.uniform()\n"
+        "            token, kept = speculative_step(target, q, x, u, v)\n"
+        "            token = token if kept else speculative_step(bare, q, x, 1 - 2**-53, v)[0]",
+        "residual",
+        "emitted",
     ),
     "lookup copies the oldest occurrence": (
         "tinyllm.infer.spec",
-        "latest[tuple(ids[start : start + n])] = start",
-        "latest.setdefault(tuple(ids[start : start + n]), start)",
+        "self._latest[before[-n:]] = start",
+        "self._latest.setdefault(before[-n:], start)",
         "most-recent",
         "draft",
     ),
     "lookup tries the shortest n-gram first": (
         "tinyllm.infer.spec",
-        "range(min(self.max_ngram, len(ids)), self.min_ngram - 1, -1)",
-        "range(self.min_ngram, min(self.max_ngram, len(ids)) + 1)",
+        "range(len(last), self.min_ngram - 1, -1)",
+        "range(self.min_ngram, len(last) + 1)",
         "longest-first",
         "draft",
     ),

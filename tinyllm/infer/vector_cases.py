@@ -44,6 +44,8 @@ RULES: dict[str, str] = {
     "never-zero": "An id with probability 0 is never an outcome.",
     "last-positive": "When rounding leaves the whole sum at or below u, the outcome is the last id with p > 0.",
     "ascending-sum": "Sums are added left to right in ascending id order, in float64, with nothing compensated.",
+    "rounding": "Each operation is rounded once, in float64, as it is written: sums left to right by ascending id, a "
+    "division and not a product with an inverse, nothing fused.",
     # rejection
     "accept": "A draft is kept when u < p(x) / q(x): strictly, by one division in float64.",
     "residual": "A rejected draft is replaced from max(0, p - q) / Z, not from p; where Z is 0, it is p itself.",
@@ -54,7 +56,8 @@ RULES: dict[str, str] = {
     "temperature": "Logits are divided by the temperature after the penalties and before the filters.",
     "repetition": "The repetition penalty acts once an id of prompt or history: l / r where l > 0, else l r.",
     "presence-frequency": "Presence and frequency count ids of the history alone: l - frequency * count - presence.",
-    "logprobs": "Reported logprobs are log-softmax after the penalties and before temperature and filters.",
+    "logprobs": "Reported logprobs are log-softmax after the penalties and before temperature and filters: "
+    "(l - max) - log(sum).",
     "top-k": "top-k keeps k ids by logit, ties by id; -inf never enters; 0 and k >= V switch it off.",
     "top-p": "top-p keeps up to and including the first id at which the running sum is >= p, largest first.",
     "min-p": "min-p keeps q >= min_p max(q), with q taken over what top-k and top-p left.",
@@ -72,6 +75,7 @@ RULES: dict[str, str] = {
     "no-match": "A context n-gram draft stops where nothing matches.",
     "argmax-chain": "Without a generator a model of counts drafts its argmax chain, ties to the lowest id.",
     "draft-draws": "A sampled draft takes one uniform an id and reports the distribution that it drew from.",
+    "draft-own": "A model of counts drafts from the softmax of its row, without the request's temperature and filters.",
     # verification
     "greedy-match": "Greedy: drafts are kept while they are the target's own choice; no uniform is drawn.",
     "two-draws": "Each position visited draws u_accept and then u_resample, also when the draft is kept.",
@@ -312,6 +316,10 @@ def sampler() -> Iterator[Case]:
         yield draw(f"f {f}, p {c}", "presence-frequency", logits, history=[0, 0, 1, 4], prompt=[2, 3], **knobs)
         yield draw(f"f {f}, p {c}, greedy", "presence-frequency", logits, draws=6, temperature=0.0, **knobs)
         yield draw(f"f {f}, p {c}, prompt", "presence-frequency", logits, 2, prompt=[0] * 3, draws=1, **knobs)
+    # Two ids that tie where f * count is rounded: neither a fused product nor f taken off count times has the tie.
+    for f, logits in ((0.3, [1.625, 3.125]), (0.3, [2.0, 3.5]), (1.7, [7.5, 16.0])):
+        knobs = {"temperature": 0.0, "frequency_penalty": f}
+        yield draw(f"f {f}, a tie after {logits}", "rounding", logits, history=[0] * 2 + [1] * 7, draws=1, **knobs)
     order: Knobs = {"repetition_penalty": 2.0, "frequency_penalty": 1.5}
     yield draw("repetition comes first", "presence-frequency", [1.0, 0.0], history=[0], draws=2, **order)
     for t in (0.25, 0.5, 0.7, 1.5, 4.0):
@@ -416,6 +424,7 @@ def context_ngram() -> Iterator[Case]:
     for most in (2, 3, 4, 5):
         ctx = [1, 2, 3, 5, 2, 3, 6, 3, 7, 3, 7, 1, 2, 3]
         yield follow(f"at most {most}", "longest-suffix", ctx, k=1, most=most)
+    yield follow("a pair that overlaps itself", "longest-suffix", [1, 2, 1, 2, 1, 2, 1, 1, 1], k=1)
     yield follow("a cycle goes on", "drafted-count", [1, 2, 3, 1], k=7)
     yield follow("counts move while drafting", "drafted-count", [1, 1, 2, 1, 1, 2, 1], k=8, most=2)
     yield follow("one id repeats", "drafted-count", [7, 7], k=5)
@@ -498,6 +507,10 @@ def verification() -> Iterator[Case]:
     for seed in range(6):
         rows, probs = [[0.0] * 4] * 2, [[0.125, 0.125, 0.5, 0.25]]
         yield verify(f"q is no p, seed {seed}", "residual", rows, [2], probs, seed)
+    # top-k leaves 0 and 1, and q takes half of 1's share: 2/3 and 1/3 are lacking. Unfiltered it would be 0 alone.
+    for seed in _seeds(lambda u_accept, u_resample: u_resample >= 0.7):
+        rows, probs = [[0.0] * 4] * 2, [[0.0, 0.25, 0.25, 0.5]]
+        yield verify(f"the residual of what is left, seed {seed}", "residual", rows, [3], probs, seed, top_k=2)
     for x in range(4):
         yield verify(f"impossible or sure, draft {x}", "one-hot", [_equal(4, [1, 2])] * 2, [x], seed=x)
     for seed in range(6):
@@ -629,6 +642,10 @@ def generation() -> Iterator[Case]:
     for name, draft in drafts.items():
         for seed in range(3):
             yield request(f"sampled {name}, seed {seed}", "one-stream", rows, prompt, draft, 3, 20, seed=seed)
+    shaping: Knobs = {"temperature": 0.25, "top_k": 1, "min_p": 0.5}
+    for seed, (knob, value) in enumerate(shaping.items()):
+        own: Knobs = {knob: value}
+        yield request(f"the draft knows no {knob}", "draft-own", rows, prompt, table, 3, 20, seed=seed, **own)
     for i in range(30):
         v = pick.one([4, 8])
         rows = [pick.one([pick.fine, pick.coarse])(v) for _ in range(pick.one([7, 16]))]
