@@ -518,9 +518,9 @@ def _answer(line: bytes, wanted: int, name: str) -> dict[str, Any]:
     except UnicodeDecodeError as fault:
         answered, why = None, f"byte {fault.start + 1} is not UTF-8"
     except json.JSONDecodeError as fault:
-        rest = _shown(line, fault.pos, 20)
-        ends = fault.pos >= len(fault.doc.rstrip())
-        answered, why = None, "it is cut short" if ends else f"it is no JSON from column {fault.pos + 1} on, {rest}"
+        place = f" from column {fault.pos + 1} on, {_shown(line, fault.pos, 20)}" if fault.pos else ""
+        cut_short = 0 < fault.pos >= len(fault.doc.rstrip())
+        answered, why = None, "it is cut short" if cut_short else f"it is no JSON{place}"
     except (ValueError, RecursionError):
         answered, why = None, "it is too much for a JSON reader"
     if not isinstance(answered, dict):

@@ -165,15 +165,22 @@ assert silent["emitted"] == [0, 1]
 
 # %% [markdown]
 # Some keys are the question, some the answer, and the head says which: it lists each key of an answer, how it is compared, and what it
-# means. `rule` names what the case is about, in words that are shown when an engine gets it wrong. A program sees neither
+# means. `rule` names what the case is about, and the head says each rule in a sentence. Together **these sentences are the
+# specification**, and the chapters explain it: read the rules of a file before you port its section. A program sees neither
 # `rule` nor the answers.
+
+# %%
+print(files["context_ngram"].about)
+for rule, text in files["context_ngram"].rules.items():
+    print(f"    {rule}: {text}")
+
+# %% [markdown]
+# Four conventions hold everywhere, for questions and for answers:
 #
-# Four conventions hold everywhere:
-#
-# - **Floats** are written with as many digits as it takes to read the very same float64 back. Logits are exact float32
-#   values. The sampler and the verifier compute in float64.
+# - **Floats** are written with as many digits as it takes to read the very same float64 back: 17 always do (`%.17g`). Logits are
+#   exact float32 values. The sampler and the verifier compute in float64.
 # - **What JSON cannot write is a string:** `"-inf"`, `"inf"`, `"nan"`, and every integer that may need 64 bits (`seed`, `seq`,
-#   `state`, `inc`), because many JSON readers keep numbers as floats.
+#   `state`, `inc`), because many JSON readers keep numbers as floats. `accepted` is `true` or `false`.
 # - **`seed`** is a request's seed: the generator is `PCG32(seed).substream("sample")`, chapter 01's.
 # - **`params`** always has all seven knobs of the sampler; chapter 05 is their order.
 #
@@ -192,27 +199,43 @@ assert sum(len(section.cases) for section in files.values()) > 600
 # | section | to port it you must know |
 # |---|---|
 # | `exp_log` | exp of each `x`, log of each `y`. No engine fails here unless it is far off: it is how `ol conform` learns whose mathematical library you have |
-# | `generator` | `PCG32(seed, seq)`; draw and drop `drawn_before` outputs; if `purpose` is not null, go on with that substream; then do each of `calls`: `["next_u32"]`, `["uniform"]`, `["below", n]`, or `["shuffle", n]`, which shuffles 0, 1, ... n − 1. `state` and `inc` are taken after that |
+# | `generator` | `PCG32(seed, seq)`, with the constants that the cell below prints; draw and drop `drawn_before` outputs; if `purpose` is not null, go on with that substream; then do each of `calls`: `["next_u32"]`, `["uniform"]`, `["below", n]`, or `["shuffle", n]`, which shuffles 0, 1, ... n − 1. `state` and `inc` are taken after that |
 # | `categorical` | the inverse CDF of `p` at `u` (chapter 01) |
-# | `rejection` | one step of chapter 03. `residual` is asked whether the draft is kept or not; where $p = q$ it is $p$ |
-# | `sampler` | draw `draws` tokens from the same logits, each joining `history` for the next. `kept` and `probs` describe the first draw's distribution: the ids above 0, ascending, and their probabilities |
-# | `lookup`, `context_ngram` | the two drafts over a request's own ids (chapter 10). No generator |
-# | `ngram_draft` | a model of counts is given as a `table`: row $i$ holds the log-probabilities after id $i$. `seed` null: no generator, so the argmax chain, and `probs` and `next_u32` are null. Where nothing is drafted `probs` is null too |
+# | `rejection` | one step of chapter 03. `residual` is asked whether the draft is kept or not; where its sum is 0 it is $p$ |
+# | `sampler` | draw `draws` tokens from the same logits, each joining `history` for the next. `kept` and `probs` describe the first draw's distribution: the ids above 0, ascending, and their probabilities. A log-probability is $(\ell_v - \max) - \log \sum_w e^{\ell_w - \max}$, rounded in this order |
+# | `lookup` | chapter 10. No generator |
+# | `context_ngram` | for the last `max_ngram` − 1 ids of the context, then for fewer, down to one: did they occur before, with an id after them? The first that did decides. The id that followed most often is drafted, of equals the lowest; it joins the context, and so on. (`ContextNGramDraft` in `tinyllm.infer.spec`.) No generator |
+# | `ngram_draft` | a model of counts is given as a `table`: row $i$ holds logits after id $i$, so a softmax makes its distribution, at temperature 1 and without filters whatever the request says. `seed` null: no generator, so the argmax chain, and `probs` and `next_u32` are null. Where nothing is drafted `probs` is null too |
 # | `verification` | chapter 09. `output` is what the request wrote before; `draft_probs` null means a deterministic draft |
 # | `generation` | a whole request. The logits after a context are `rows[s]`: $s$ begins as 0, and each id of the context, prompt included, makes it $(3 s + \mathrm{id} + 1) \bmod R$ with $R$ the number of rows. `draft` is null for plain decoding, else its `kind` says which of the three drafts it is. A round is `[draft, kept, own token, "correction" or "bonus"]`; `cache_lengths` are positions in the cache after each round's rollback; `finish` is `"stop"` for an EOS id, else `"length"` |
+#
+# A request of `generation` ends at an EOS id, after `max_tokens` ids, or when prompt and ids together fill `max_len`; a prompt that fills
+# it has no round at all.
 #
 # A row of `generation` depends on *every* id of the context and on their order. Read the context back from your own cache, and
 # a rejected draft that stays there gives another row, as it would in a Transformer.
 #
 # Three things are left out because they are no business of an engine's arithmetic: text (tokenizers, stop strings, streaming), error
 # messages, and how a model of counts is fitted.
-#
+
+# %%
+from tinyllm.num import rng as generator
+
+print(f"multiplier of a step  {generator.MULTIPLIER}")
+print(f"of a substream        {generator.GOLDEN}")
+print("numbers of purposes  ", generator.PURPOSES)
+
+# %% [markdown]
 # ## Answering
 #
 # The talk is as simple as it can be. The program gets one JSON object a line on its standard input: the case's keys, its
 # `section`, and an `id`. It prints one JSON object a line: the keys of the answer, and the same `id`, in the same order. It ends when
-# its input ends. Whatever else it has to say goes to standard error. An integer may stand for a float, 1 for 1.0, but not the
-# other way round. A case that it cannot answer gets the key `error` with a sentence, and counts as different.
+# its input ends, with exit code 0. Whatever else it has to say goes to standard error. An integer may stand for a float, 1 for 1.0, but not the
+# other way round; keys that nobody asked for are ignored. A case that it cannot answer gets the key `error` with a sentence, and
+# counts as different.
+#
+# All questions are sent at once, so it may read ahead. It must hand over each answer before the command loses patience, which in most
+# languages means to flush after each line. A line may have a million bytes.
 #
 # Here is a whole engine, for one section. `exp_log` is always asked as well, first; why, you will see below. The engine is
 # Python, but it imports nothing of this course, and the command cannot see what language it is.
@@ -328,8 +351,10 @@ print(heart)
 #   from left to right. In C the order of evaluation of a call's arguments is not fixed, so there one writes two lines.
 # - **The history grows with the kept drafts,** in one vector, and penalties at position $i$ see all of it.
 # - **Integers wrap where the generator wants it:** `wrapping_mul`, and `rotate_right` for the rotation. A language that traps on
-#   overflow, or promotes to floats, fails in the first section.
+#   overflow, or promotes to floats, fails in the section `generator`.
 # - **Sums run left to right.** `fold(0.0, |sum, x| sum + x)` does; a parallel or vectorised sum does not, and other bits come out.
+# - **Nothing is fused.** A C compiler may make one rounding of $\ell - f \cdot c$, and by default does so for processors that can. Tell it
+#   `-ffp-contract=off`, and never `-ffast-math`.
 # - **Ties have an order.** The filters sort by logit with a *stable* sort over ascending ids; an unstable one picks another id among
 #   equals. `argmax` must be the first of the largest: Rust's `max_by` would give the last.
 # - **exp and log are the C library's.** On Linux Rust's `f64::exp` calls it, as Python's `math.exp` does.
@@ -420,8 +445,8 @@ def tells(rows, draft):
 
 
 if my_rows is not None and my_draft is not None:
-    if np.shape(my_rows) != (3, 4) or len(my_draft) != 2:
-        print("my case: not yet. It takes 3 rows of 4 logits and 2 ids.")
+    if np.shape(my_rows) != (3, 4) or len(my_draft) != 2 or not set(my_draft) <= {0, 1, 2, 3}:
+        print("my case: not yet. It takes 3 rows of 4 logits and 2 ids from 0 to 3.")
     else:
         hint = "The tokens must agree and next_u32 must differ, for every seed there is."
         check("my case", tells(my_rows, my_draft), (True, True), hint)
@@ -439,7 +464,7 @@ assert tells([[0.0, 8.0, 0.0, 0.0]] * 3, [1, 1])[0] is False  # nearly closed: f
 # %% [markdown]
 # ## When the bits may differ
 #
-# Everything up to here is additions, multiplications and comparisons, which IEEE 754 fixes to the bit. exp and log are
+# Everything up to here is additions, multiplications, divisions and comparisons, which IEEE 754 fixes to the bit. exp and log are
 # not fixed: two C libraries may round the last bit differently. A comparison that demands bits everywhere would fail on the other library;
 # one that allows "about equal" everywhere would let a real mistake pass. So `ol conform` asks first. The section `exp_log`
 # holds arguments and results; if your library gives the same results, every later value must agree **to the bit**. If it does not,
@@ -492,7 +517,7 @@ def from_the_right(section, case):
 found = report_of(from_the_right, "sampler").first
 print(f"\n{found.section}, {found.name}, {found.key}\nthe rule: {found.rule_text}")
 print(found.where.partition("ulp apart. ")[2])
-assert found.rule == "ascending-sum"
+assert found.rule == "rounding"
 
 # %% [markdown]
 # It fails, and it should: its library is the same, so the difference is its own, and the message says so. Does an ulp matter? It
@@ -571,8 +596,8 @@ assert my_verdicts == really
 # ## Port it yourself
 #
 # The order that works is the order of the sections. Begin with `ol conform --section generator -- YOUR PROGRAM`: an afternoon in any
-# language, and the first difference is shown in full each time. An engine that answers only some sections is held to those. The
-# files come from the package and are written by `python -m tinyllm.infer.vectors`; a test says when they are not fresh.
+# language, and the first difference is shown in full each time. An engine that has only some sections is held to those that you
+# name with `--section`. The files come from the package and are written by `python -m tinyllm.infer.vectors`; a test says when they are not fresh.
 #
 # ## What is now checked
 #
