@@ -288,7 +288,7 @@ verdict
 # %% [markdown]
 # ## Play a real one
 #
-# Here is a recorded generation of SmolLM2, three steps a round: the draft, the target pass, the verdict. **Predict** at each
+# Here is a recorded generation of SmolLM2 with the n-gram draft, three steps a round: draft, target pass, verdict. **Predict** at each
 # pass which of the new cells will be cut off, then take the next step; the outlined token is the pending one.
 
 # %% tags=["nbval-ignore-output"]

@@ -15,7 +15,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from numpy.typing import ArrayLike, NDArray
 
-from tinyllm.explore.figure import PALETTE, Canvas, new_figure, show
+from tinyllm.explore.figure import PALETTE, Canvas, key, new_figure, show
 from tinyllm.explore.shell import Explorable, Slider
 
 LONGEST = 16  # the largest k that is drawn
@@ -102,6 +102,7 @@ def draw(axes: Iterable[Axes], alpha: float, cost: float, k: int, runs: Iterable
     highest = next(room for room in (5, 9, LONGEST + 1) if k < room)  # an axis that changes rarely is easier to compare
     tokens_ax.set(xlabel="alpha", title=f"tokens per pass, k = {k}", xlim=(-0.02, 1.02), ylim=(0, highest + 0.6))
     rate_ax.plot(grid, grid, ":", color=PALETTE["line"], linewidth=1)
+    key(rate_ax, 0.05, 0.97, "··", "line", "alpha itself")
     rate_ax.plot(grid, [c.rate[0] for c in curves], color=PALETTE["target"])
     rate_ax.plot([alpha], now.rate, "o", **dot)
     rate_ax.set(xlabel="alpha", title="acceptance rate", xlim=(-0.02, 1.02), ylim=(0, 1.05))

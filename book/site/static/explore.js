@@ -143,6 +143,7 @@
         ...inUnit, title: "acceptance rate", ylim: [0, 1.05], yticks: [0, 0.2, 0.4, 0.6, 0.8, 1],
       });
       rates.line([[0, 0], [1, 1]], palette.line, { "stroke-dasharray": "1 3", "stroke-width": 1 });
+      rates.text("dotted: alpha itself", rates.x(0.03), rates.y(0.98));
       if (k) {
         rates.line(grid.map((a) => [a, rate(a, k)]), palette.target);
         rates.dot(alpha, now.rate, 5, palette.rejected, "rate");
