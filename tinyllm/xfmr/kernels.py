@@ -8,6 +8,7 @@ of threads. Beside each kernel stands its plain NumPy form, which defines what i
 
 from __future__ import annotations
 
+import gc
 import math
 import os
 import sys
@@ -647,11 +648,17 @@ def prepare() -> Ints:
             word = "Compiling the kernels: about ten seconds, once; they are kept on disk for the next time."
             late = threading.Timer(PATIENCE, print, [word], {"file": sys.stderr, "flush": True})
             late.start()
-            kept = [_kept_on_disk(function, signature) for function, signature in _alone]
-            for entry, signature in _entries:
-                entry.compile(signature)
-                entry.disable_compile()
-            late.cancel()
+            collecting = gc.isenabled()
+            gc.disable()  # the compiler makes many objects that stay: looking through them costs an eighth
+            try:
+                kept = [_kept_on_disk(function, signature) for function, signature in _alone]
+                for entry, signature in _entries:
+                    entry.compile(signature)
+                    entry.disable_compile()
+            finally:
+                late.cancel()
+                if collecting:
+                    gc.enable()
             _ready.append((np.array([function.address for function in kept]), kept))
     return _ready[0][0]
 
