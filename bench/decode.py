@@ -83,8 +83,9 @@ def nothing_found(model: Llama, tok: BPETokenizer, p: SamplingParams, repetition
         assert run.stats["drafted"] == 0
         speeds["lookup"].append(run.stats["tokens_per_s"])
 
-    alternate({"plain": plain, "lookup": lookup}, max(repetitions, 9), warm_up=1)  # two numbers that are nearly equal
-    return statistics.median(speeds["lookup"][1:]) / statistics.median(speeds["plain"][1:])
+    alternate({"plain": plain, "lookup": lookup}, max(repetitions, 15), warm_up=1)
+    pairs = zip(speeds["plain"][1:], speeds["lookup"][1:], strict=True)  # neighbours in time, for they are nearly equal
+    return statistics.median(looked / never for never, looked in pairs)
 
 
 def plot(path: Path, speed: dict[str, dict[str, float]]) -> None:
