@@ -23,6 +23,8 @@ from ol.verdict import TestResult, Verdict
 from ol.workspace import Workspace
 
 CELL_SECONDS = 600  # chapters about the real model have cells that take minutes
+# Lines of nbval's that say nothing, or number the cells from 0.
+_OF_NBVAL = re.compile(r"Notebook cell execution failed|Cell \d+: |Traceback:$|assert reference_output == test_output")
 COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 
@@ -51,7 +53,9 @@ def judge(
             except (OSError, ValueError, KeyError, TypeError, AttributeError) as fault:
                 return _anew(chosen, f"{path} cannot be read as a notebook: {fault}.")
             if lacks:
-                return _anew(chosen, f"{path} lacks {lacks} code cells: they were deleted, or the chapter is newer.")
+                begins = lacks[0].strip().partition("\n")[0]
+                more = f" and {len(lacks) - 1} more" if len(lacks) > 1 else ""
+                return _anew(chosen, f"{path} lacks the code cell that begins with `{begins}`{more}.")
             Path(folder, path.name).write_text(json.dumps(judged), encoding="utf-8")
         what = Run(
             overlay=overlay,
@@ -67,7 +71,7 @@ def judge(
 
 
 def _anew(chosen: Module, reason: str) -> Verdict:
-    step = f"Next: ol reset {chosen.id} --book writes it anew, after a backup of everything"
+    step = f"Next: move that file elsewhere, then ol start {chosen.id} writes it anew; your code stays"
     return Verdict(chosen.id, "fail", reason, next=step)
 
 
@@ -125,6 +129,7 @@ def _unwritten(path: Path) -> list[int]:
 
 def _excerpt(test: TestOutcome, lines: int = 30) -> str:
     """What nbval said of a cell, without colours, its end where it is long."""
-    said = COLOURS.sub("", str(test.why.get("report") or test.why.get("message") or "")).strip().splitlines()
+    report = COLOURS.sub("", str(test.why.get("report") or test.why.get("message") or "")).strip()
+    said = [line for line in report.splitlines() if not _OF_NBVAL.match(line)]
     cut = said[-lines:]
     return "\n".join(f"    {line[:76]}" for line in (["..."] if len(cut) < len(said) else []) + cut)

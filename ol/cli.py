@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import errno
+import io
 import json
 import os
 import signal
@@ -53,6 +54,9 @@ AsJson = Annotated[bool, typer.Option("--json", help="One JSON object on standar
 def main() -> None:
     """Run the command line and end the process with the exit code."""
     signal.signal(signal.SIGTERM, _terminated)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # what learners' code says may hold what no encoding has
+            stream.reconfigure(errors="backslashreplace")
     try:
         app(prog_name="ol")
     except WorkspaceError as error:
@@ -139,7 +143,7 @@ def _relative(path: Path) -> str:
     """A path as one would type it here."""
     try:
         return str(path.relative_to(Path.cwd()))
-    except ValueError:
+    except (ValueError, OSError):  # elsewhere, or this folder is not there any more
         return str(path)
 
 

@@ -401,4 +401,4 @@ def _as_csv(learners: dict[str, dict[str, Any]]) -> str:
             "seconds": f"{row['seconds']:.1f}",
         }
         table.writerow([told[column] for column in COLUMNS])
-    return out.getvalue()
+    return out.getvalue().encode("utf-8", "backslashreplace").decode("utf-8")  # a message may hold half a character

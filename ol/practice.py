@@ -52,8 +52,8 @@ def practice_copy(stored: dict[str, Any]) -> dict[str, Any]:
     return made
 
 
-def as_judged(mine: dict[str, Any], stored: dict[str, Any]) -> tuple[dict[str, Any], int]:
-    """A practice copy with the chapter's outputs and tags, whatever was saved over them; how many code cells it lacks.
+def as_judged(mine: dict[str, Any], stored: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """A practice copy with the chapter's outputs and tags, whatever was saved over them; the code cells that it lacks.
 
     JupyterLab saves what the learner's code printed in the place of what it should print. Cells are told apart by
     their ids. Solutions, and cells that are as they were handed out, have to print what the chapter does; one into
@@ -68,7 +68,7 @@ def as_judged(mine: dict[str, Any], stored: dict[str, Any]) -> tuple[dict[str, A
                 cell["outputs"], cell["metadata"] = known["outputs"], known["metadata"]
             else:
                 cell["outputs"], cell["metadata"] = [], {"tags": ["nbval-ignore-output"]}
-    return made, len(wanted)
+    return made, [_source(cell) for cell in wanted.values()]
 
 
 def _source(cell: dict[str, Any]) -> str:

@@ -120,8 +120,8 @@ def test_a_copy_that_lacks_cells_or_is_no_notebook_is_told_so(workspace: Workspa
     del notebook.cells[1]
     nbformat.write(notebook, path)
     verdict = check(SPEC.id, workspace, ref_deps=True, book=True)
-    assert verdict.status == "fail" and f"{path} lacks 1 code cell" in verdict.reason
-    assert "ol reset M07.1 --book" in verdict.next
+    assert verdict.status == "fail" and f"{path} lacks the code cell that begins with `from tinyllm" in verdict.reason
+    assert "ol start M07.1" in verdict.next and "your code stays" in verdict.next
     for text in ("{", "[]", '{"cells": 3}'):
         path.write_text(text, encoding="utf-8")
         verdict = check(SPEC.id, workspace, ref_deps=True, book=True)

@@ -406,3 +406,40 @@ def test_python_m_ol_is_ol_and_says_nothing_in_colour_to_a_pipe(home: Path) -> N
     )
     assert done.returncode == 0 and "Next: ol start L8.6" in done.stdout and "\x1b" not in done.stdout
     assert done.stderr == ""
+
+
+HALF = "raise ValueError('half a character: \\ud800')\n"
+
+
+def test_what_no_encoding_has_is_printed_as_an_escape(home: Path, tmp_path: Path) -> None:
+    """A learner's message may hold half a character; it must end neither a check nor the grading of a class.
+
+    KIND: boundary.
+    """
+    start(SAMPLING, Workspace(home))
+    Workspace(home).file(SAMPLING.files[0]).write_text(HALF, encoding="utf-8")
+    for learner, text in (("a", f"def test_a():\n    {HALF}"), ("b", "def test_b():\n    assert False\n")):
+        tests = tmp_path / "class" / learner
+        tests.mkdir(parents=True)
+        (tests / "test_mine.py").write_text(text, encoding="utf-8")
+    for words, code in ((["check", "M07.1"], 1), (["grade", "M07.1", "--all", str(tmp_path / "class")], 0)):
+        command = [sys.executable, "-m", "ol", *words]
+        done = subprocess.run(command, capture_output=True, text=True, encoding="utf-8", cwd=ROOT, check=False)
+        assert done.returncode == code and "\\ud800" in done.stdout, done
+        assert "Traceback" not in done.stderr
+    table = (tmp_path / "class" / "grades-m07-1-sampling.csv").read_text(encoding="utf-8")
+    assert "\\ud800" in table and "\nb," in table
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there a folder that is in use cannot be removed")
+def test_ol_works_in_a_folder_that_was_removed(home: Path, tmp_path: Path) -> None:
+    """The learner's own folder is somewhere else.
+
+    KIND: boundary.
+    """
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    program = f"import os, runpy, sys; os.chdir({str(gone)!r}); os.rmdir({str(gone)!r}); sys.argv = ['ol']; "
+    program += "from ol.cli import main; main()"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT, check=False)
+    assert done.returncode == 0 and str(home) in done.stdout, done.stderr
