@@ -17,7 +17,7 @@ from typing import Any
 from ol.commands import command
 from ol.course import Module, notebook, reference
 from ol.overlay import Overlay
-from ol.practice import EMPTY, as_judged
+from ol.practice import as_judged, unwritten
 from ol.sandbox import Child, Limits, Outcome, Run, TestOutcome
 from ol.verdict import TestResult, Verdict
 from ol.workspace import Workspace
@@ -44,12 +44,14 @@ def judge(
         reason = f"{lacking[0]} is not there."
         return Verdict(chosen.id, "not started", reason, next=f"Next: ol start {chosen.id}")
     again = command("check", chosen, workspace, f"{chosen.id} --book")
+    empty: dict[str, list[int]] = {}  # chapter -> its code cells in which nothing is written
     with tempfile.TemporaryDirectory(prefix="ol-book-") as folder:
         for chapter, path in zip(chosen.chapters, copies, strict=True):
+            stored = json.loads(notebook(chapter).read_text(encoding="utf-8"))
             try:
                 mine = json.loads(path.read_text(encoding="utf-8"))
-                stored = json.loads(notebook(chapter).read_text(encoding="utf-8"))
                 judged, lacks = as_judged(mine, stored)
+                empty[chapter] = unwritten(mine)
             except (OSError, ValueError, KeyError, TypeError, AttributeError) as fault:
                 return _anew(chosen, f"{path} cannot be read as a notebook: {fault}.")
             if lacks:
@@ -67,7 +69,7 @@ def judge(
         )
         with Child(what.limits, model=True, processes=True, warm=("pytest",)) as child:
             outcome = child.run(what, on_event)
-    return _verdict(chosen, outcome, {path.name: path for path in copies}, again)
+    return _verdict(chosen, outcome, workspace, empty, again)
 
 
 def _anew(chosen: Module, reason: str) -> Verdict:
@@ -75,7 +77,9 @@ def _anew(chosen: Module, reason: str) -> Verdict:
     return Verdict(chosen.id, "fail", reason, next=step)
 
 
-def _verdict(chosen: Module, outcome: Outcome, copies: dict[str, Path], again: str) -> Verdict:
+def _verdict(
+    chosen: Module, outcome: Outcome, workspace: Workspace, empty: dict[str, list[int]], again: str
+) -> Verdict:
     results = tuple(
         TestResult(_title(test), test.outcome == "passed", test.outcome, test.seconds, why=test.why)
         for test in outcome.tests
@@ -91,24 +95,27 @@ def _verdict(chosen: Module, outcome: Outcome, copies: dict[str, Path], again: s
     without = f"; {absent} need the real model (ol doctor)" if absent else ""
     if failed:
         first = failed[0]
-        path = copies[Path(first.id.partition("::")[0]).name]
-        unwritten = {copy.stem: _unwritten(copy) for copy in copies.values()}
-        if left := {name: cells for name, cells in unwritten.items() if cells}:
-            listed = "; ".join(f"{name}, {', '.join(map(str, cells))}" for name, cells in left.items())
+        chapter = _chapter(first)
+        listed = "; ".join(f"{name}, {', '.join(map(str, cells))}" for name, cells in empty.items() if cells)
+        if listed:
             common["notes"] = (f"Nothing is written yet in these cells for solutions: {listed}.", *outcome.notes)
-        nothing = _number(first) in unwritten[path.stem]
+        nothing = _number(first) in empty[chapter]
         excerpt = "    Nothing is written in it yet; the text above it says what it must do."
         return Verdict(
             chosen.id,
             "fail",
             f"{passed} of {len(results)} cells do what the chapter does{without}. The first that does not:",
             explanation=f"{_title(first)}\n\n{excerpt if nothing else _excerpt(first)}",
-            next=f"Next: run {path} as far as that cell, and after mending it {again}",
+            next=f"Next: run {workspace.practice(chapter)} as far as that cell, and after mending it {again}",
             **common,
         )
     if not passed:
         return Verdict(chosen.id, "fail", f"No cell ran{without}.", **common)
     return Verdict(chosen.id, "pass", f"All {passed} cells do what their chapter does{without}.", **common)
+
+
+def _chapter(test: TestOutcome) -> str:
+    return Path(test.id.partition("::")[0]).stem
 
 
 def _number(test: TestOutcome) -> int:
@@ -117,14 +124,7 @@ def _number(test: TestOutcome) -> int:
 
 
 def _title(test: TestOutcome) -> str:
-    return f"{Path(test.id.partition('::')[0]).stem}, code cell {_number(test)}"
-
-
-def _unwritten(path: Path) -> list[int]:
-    """The code cells of a practice copy, from 1 on, that are as they were handed out: empty."""
-    cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
-    sources = ["".join(cell["source"]).strip() for cell in cells if cell["cell_type"] == "code"]
-    return [number for number, source in enumerate(sources, 1) if source == EMPTY.strip()]
+    return f"{_chapter(test)}, code cell {_number(test)}"
 
 
 def _excerpt(test: TestOutcome, lines: int = 30) -> str:

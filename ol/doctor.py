@@ -15,8 +15,6 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
-from urllib.parse import urlsplit
-from urllib.request import url2pathname
 
 from ol.course import MODULES, ROOT, reference, tests_folder
 from ol.workspace import Workspace, WorkspaceError
@@ -87,7 +85,13 @@ def another_copy() -> Path | None:
         origin = importlib.metadata.distribution("tinyllm").read_text("direct_url.json")
     except importlib.metadata.PackageNotFoundError:
         return None
-    place = urlsplit(json.loads(origin or "{}").get("url", ""))  # PEP 610
+    url = json.loads(origin or "{}").get("url", "")  # PEP 610
+    if url == ROOT.as_uri():
+        return None
+    from urllib.parse import urlsplit
+    from urllib.request import url2pathname  # slow to load, and every command asks
+
+    place = urlsplit(url)
     folder = Path(url2pathname(place.path)).resolve()
     return folder if place.scheme == "file" and folder != ROOT else None
 

@@ -71,6 +71,12 @@ def as_judged(mine: dict[str, Any], stored: dict[str, Any]) -> tuple[dict[str, A
     return made, [_source(cell) for cell in wanted.values()]
 
 
+def unwritten(mine: dict[str, Any]) -> list[int]:
+    """The code cells of a practice copy, from 1 on, that are as they were handed out: empty."""
+    sources = [_source(cell).strip() for cell in mine["cells"] if cell["cell_type"] == "code"]
+    return [number for number, source in enumerate(sources, 1) if source == EMPTY.strip()]
+
+
 def _source(cell: dict[str, Any]) -> str:
     return "".join(cell["source"])
 

@@ -423,26 +423,31 @@ def test_the_exit_code_is_the_verdict(ol: Callable[..., tuple[int, str, str]]) -
     assert code == 1 and told["passed"] is False and "gave no id" in told["fault"]
 
 
-@pytest.mark.skipif(os.name != "posix", reason="first lines that name a program are POSIX's")
-def test_what_cannot_be_started_or_does_not_exist_is_a_usage_error(
-    ol: Callable[..., tuple[int, str, str]], tmp_path: Path
-) -> None:
+def test_what_cannot_be_started_or_does_not_exist_is_a_usage_error(ol: Callable[..., tuple[int, str, str]]) -> None:
     """A typing mistake is no verdict about an engine.
+
+    KIND: boundary.
+    """
+    code, out, err = ol("--", "no-such-engine")
+    assert (code, out) == (2, "") and err.startswith("'no-such-engine' cannot be started: ")
+    code, out, err = ol("--section", "lokup", "--", "true")
+    assert (code, out) == (2, "") and err.startswith("There is no section 'lokup'; there are exp_log, generator")
+    code, out, _ = ol()
+    assert code == 2
+
+
+@pytest.mark.skipif(os.name != "posix", reason="first lines that name a program are POSIX's")
+def test_why_a_program_cannot_be_started_is_told(ol: Callable[..., tuple[int, str, str]], tmp_path: Path) -> None:
+    """The system's own word for a folder is "permission denied", and for a missing interpreter "no such file".
 
     KIND: boundary.
     """
     script = tmp_path / "engine"
     script.write_text("#!/no/such/python\n", encoding="utf-8")
     script.chmod(0o755)
-    code, out, err = ol("--", "no-such-engine")
-    assert (code, out) == (2, "") and err.startswith("'no-such-engine' cannot be started: ")
     for word, said in (("", "its name is empty"), (str(tmp_path), "it is a folder"), (str(script), "is not there")):
         code, out, err = ol("--", word)
         assert (code, out) == (2, "") and said in err, err
-    code, out, err = ol("--section", "lokup", "--", "true")
-    assert (code, out) == (2, "") and err.startswith("There is no section 'lokup'; there are exp_log, generator")
-    code, out, _ = ol()
-    assert code == 2
 
 
 def test_help_teaches_by_example(ol: Callable[..., tuple[int, str, str]]) -> None:
